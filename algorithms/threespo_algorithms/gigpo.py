@@ -1,0 +1,65 @@
+"""GiGPO: the trajectory's advantage plus the advantage of the turn among all turns of the task that acted in the same state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from threespo_algorithms.episode_term import GroupedConfig, episode_term, penalties
+from threespo_algorithms.group_statistics import discounted_returns, group_statistics, normalise, over_tokens
+from threespo_bench.contracts.algorithm import Algorithm, Credit
+from threespo_bench.errors import UsageError
+from threespo_bench.rollout.grouped import GroupedSampler
+from threespo_bench.turns import TurnBatch, group_codes
+
+
+@dataclass
+class GiGPOConfig(GroupedConfig):
+    """Options of GiGPO.
+
+    Attributes:
+        gamma: discount of the returns that turns are compared by.
+        step_weight: weight of the step-level term (the paper's omega).
+    """
+
+    gamma: float = 0.95
+    step_weight: float = 1.0
+
+    def validate(self) -> None:
+        super().validate()
+        if not 0 <= self.gamma <= 1:
+            raise UsageError(f"algorithm.gamma={self.gamma} is out of range: must be in [0, 1]")
+        if self.step_weight < 0:
+            raise UsageError(f"algorithm.step_weight={self.step_weight} is out of range: must be >= 0")
+
+
+class GiGPO(Algorithm):
+    """Group-in-Group Policy Optimization."""
+
+    Config = GiGPOConfig
+    title = "Group-in-Group Policy Optimization"
+    source = "arXiv:2505.10978 (NeurIPS 2025); reference code: verl-agent"
+    notes = (
+        "A = A_episode + w * A_step; A_step compares the discounted return-to-go of all turns of the task's rollouts that acted in the same anchor state. "
+        "Anchor `obs` is the published key (exact observation text); `state` is the environment's true state."
+    )
+    requires = ("anchor_obs",)
+
+    def __init__(self, config: GiGPOConfig) -> None:
+        super().__init__(config)
+        self.sampler = GroupedSampler(config.group_size)
+
+    def credit(self, turns: TurnBatch) -> Credit:
+        """Episode term plus step term (eq. 8 of the paper), on every token of the turn."""
+        turns.require(self.requires, "gigpo")
+        config = self.config
+        penalty = penalties(turns, config)
+        episode, diagnostics = episode_term(turns, config)
+        returns = discounted_returns(turns, config.gamma)  # eq. 5
+        if config.penalty_stage == "before_norm":
+            returns = returns - penalty  # local: neither discounted nor passed on to earlier turns
+        statistics = group_statistics(returns, group_codes(turns.group_id, turns.anchor_obs), turns.real)
+        step = normalise(returns, statistics, by_std=config.normalise_by_std, epsilon=config.epsilon)  # eq. 7; a lone turn gets 0
+        advantage = episode + config.step_weight * step  # eq. 8
+        if config.penalty_stage == "after_norm" and config.penalty_mode == "row_local":
+            advantage = advantage - penalty
+        return Credit(over_tokens(advantage, turns), diagnostics=diagnostics | statistics.shares("step_group", turns.real))

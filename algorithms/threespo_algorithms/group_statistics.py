@@ -1,0 +1,120 @@
+"""Means, deviations and normalised values of groups of rows: the arithmetic that group-relative estimators share.
+
+All of it is vectorised, in float64, and treats a group whose values differ only by rounding as a group of equal values: its
+normalised values are exactly 0. (In float32 with an epsilon of 1e-6 eight copies of 9.025 give an advantage of 0.47.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from threespo_bench.turns import TurnBatch, codes
+
+EQUAL_VALUES = 1e-8
+"""A group is constant if its standard deviation is at most this times max(1, |mean|)."""
+
+
+@dataclass(frozen=True)
+class GroupStatistics:
+    """Moments of each group, spread over the rows.
+
+    Attributes:
+        mean, std, count: (N,) of the row's group; ``std`` has ddof 1 and is 0 for a group of one.
+        constant: (N,) the group has at least two members and all of them are equal.
+        single: (N,) the group has one member.
+        groups: number of groups with at least one member.
+    """
+
+    mean: np.ndarray
+    std: np.ndarray
+    count: np.ndarray
+    constant: np.ndarray
+    single: np.ndarray
+    groups: int
+
+    def shares(self, prefix: str, members: np.ndarray) -> dict[str, float]:
+        """Diagnostics: number of groups and the shares of member rows in groups of one and in constant groups."""
+        total = max(int(members.sum()), 1)
+        return {
+            f"{prefix}/groups": float(self.groups),
+            f"{prefix}/singleton_share": float((self.single & members).sum() / total),
+            f"{prefix}/zero_variance_share": float((self.constant & members).sum() / total),
+        }
+
+
+def group_statistics(values: np.ndarray, group: np.ndarray, members: np.ndarray) -> GroupStatistics:
+    """Moments of ``values`` over the member rows of each group.
+
+    Args:
+        values: (N,) float. group: (N,) integer codes. members: (N,) bool, rows that enter the statistics; the others' values are never read.
+    """
+    size = int(group.max(initial=-1)) + 1
+    inside, index = np.where(members, values, 0.0), group[members]
+    count = np.bincount(index, minlength=size).astype(float)
+    mean = np.bincount(index, weights=inside[members], minlength=size) / np.maximum(count, 1)
+    deviation = np.where(members, inside - mean[group], 0.0)
+    variance = np.bincount(index, weights=deviation[members] ** 2, minlength=size) / np.maximum(count - 1, 1)
+    std = np.sqrt(variance)
+    constant = (count >= 2) & (std <= EQUAL_VALUES * np.maximum(1.0, np.abs(mean)))
+    return GroupStatistics(mean[group], std[group], count[group], constant[group], (count == 1)[group], int((count > 0).sum()))
+
+
+def normalise(
+    values: np.ndarray, statistics: GroupStatistics, *, by_std: bool, singleton: str = "zero", epsilon: float = 1e-6, minimum_std: float = 0.0
+) -> np.ndarray:
+    """(N,) values relative to their group: ``(x - mean) / (std + epsilon)``, or ``x - mean`` without ``by_std``.
+
+    Constant groups give exactly 0. A group of one has mean 0 and standard deviation 1 for ``singleton="raw"`` (as in verl), else 0.
+    Groups whose standard deviation is below ``minimum_std`` give 0.
+    """
+    scale = statistics.std + epsilon if by_std else np.ones_like(values)
+    relative = (values - statistics.mean) / scale
+    silent = statistics.constant | (statistics.std < minimum_std)
+    alone = values / (1.0 + epsilon if by_std else 1.0) if singleton == "raw" else np.zeros_like(values)
+    return np.where(statistics.single, alone, np.where(silent, 0.0, relative))
+
+
+def over_tokens(per_turn: np.ndarray, turns: TurnBatch) -> np.ndarray:
+    """(N, T) the turn's value on each of its response tokens and exactly 0 elsewhere."""
+    return np.where(turns.response_mask & turns.real[:, None], per_turn[:, None], 0.0)
+
+
+def invalid(turns: TurnBatch) -> np.ndarray:
+    """(N,) the action was not valid; false where validity was not recorded."""
+    return np.zeros(len(turns), bool) if turns.action_valid is None else ~turns.action_valid & turns.real
+
+
+def discounted_returns(turns: TurnBatch, gamma: float) -> np.ndarray:
+    """(N,) ``G_t = r_t + gamma * G_{t+1}`` along each trajectory in the order of ``step_id``; 0 on padding rows."""
+    real = np.flatnonzero(turns.real)
+    trajectory = codes(turns.traj_id)[real]
+    order = np.lexsort((turns.step_id[real], trajectory))
+    rows, owner = real[order], trajectory[order]
+    starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]]) if len(rows) else np.zeros(0, int)
+    lengths = np.diff(np.r_[starts, len(rows)])
+    returns, running = np.zeros(len(turns)), np.zeros(len(starts))
+    for back in range(int(lengths.max(initial=0))):  # the last turn of every trajectory, then the one before, ...
+        alive = np.flatnonzero(lengths > back)
+        at = rows[starts[alive] + lengths[alive] - 1 - back]
+        running[alive] = turns.step_reward[at] + gamma * running[alive]
+        returns[at] = running[alive]
+    return returns
+
+
+def trajectory_sum(per_turn: np.ndarray, turns: TurnBatch) -> np.ndarray:
+    """(N,) the sum of a per-turn quantity over the row's trajectory, padding rows left out."""
+    index, real = codes(turns.traj_id), turns.real
+    return np.bincount(index[real], weights=per_turn[real], minlength=int(index.max(initial=-1)) + 1)[index]
+
+
+def first_turns(turns: TurnBatch) -> np.ndarray:
+    """(N,) true on the earliest turn of each trajectory: one row per trajectory, for statistics over trajectories."""
+    rows = np.flatnonzero(turns.real)
+    trajectory = codes(turns.traj_id)[rows]
+    order = np.lexsort((turns.step_id[rows], trajectory))
+    first = order[np.r_[True, trajectory[order][1:] != trajectory[order][:-1]]] if len(rows) else order
+    mask = np.zeros(len(turns), bool)
+    mask[rows[first]] = True
+    return mask

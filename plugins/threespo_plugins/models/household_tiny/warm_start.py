@@ -1,0 +1,151 @@
+"""Making household-tiny from nothing: supervised learning on demonstrations of a searching expert that sometimes wanders.
+
+The detours are deliberate. A model that copies a good expert well leaves reinforcement learning nothing to do; one that copies it badly
+does not know the commands. Taught with detours, it writes every command fluently and wastes many of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from threespo_envs.alfred.vocabulary import vocabulary
+from threespo_envs.household.demonstrations import demonstrations
+from threespo_envs.household.environment import HouseholdConfig, HouseholdEnvironment
+from threespo_plugins.models.household_tiny.architecture import make_model, make_tokenizer
+from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
+
+from threespo_bench.errors import UsageError
+
+Example = tuple[list[int], list[int]]
+"""Tokens of a prompt and of the response, end mark included."""
+
+
+@dataclass
+class WarmStartOptions:
+    """How household-tiny is made.
+
+    Attributes:
+        episodes: demonstrations; each is used once. detour: chance that a turn of a demonstration is a random command.
+        max_turns: length limit of a demonstration.
+        batch_turns: turns per optimiser step. learning_rate: peak of a linear warm-up and cosine decay.
+        hidden, layers, heads, intermediate: the size of the model.
+        threads: torch threads; another number can change the last bits of the weights.
+    """
+
+    episodes: int = 2400
+    detour: float = 0.4
+    max_turns: int = 40
+    batch_turns: int = 64
+    learning_rate: float = 2e-3
+    hidden: int = 96
+    layers: int = 3
+    heads: int = 3
+    intermediate: int = 256
+    threads: int = 1
+
+    def validate(self) -> None:
+        """Raises UsageError naming the option for a value out of range."""
+        if not 0 <= self.detour <= 1:
+            raise UsageError(f"detour={self.detour} is out of range: must be in [0, 1]")
+        for name in ("episodes", "max_turns", "batch_turns", "hidden", "layers", "heads", "intermediate", "threads"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} is out of range: must be >= 1")
+        if self.hidden % self.heads or (self.hidden // self.heads) < 32:
+            raise UsageError(f"hidden={self.hidden} with heads={self.heads} gives no head size of 32 or more, which inference engines need")
+
+
+def warm_start(out: Path, seed: int = 0, options: WarmStartOptions | None = None, progress: Callable[[int, int, float], None] = lambda *_: None) -> Path:
+    """Make the model and write it to ``out`` as a Hugging Face folder. Equal arguments give equal weights on equal hardware.
+
+    Args:
+        progress: called with (turns learned from, estimated turns, loss) after every optimiser step.
+    """
+    options = options or WarmStartOptions()
+    options.validate()
+    torch.set_num_threads(options.threads)
+    tokenizer = make_tokenizer(vocabulary())
+    model = make_model(tokenizer, options.hidden, options.layers, options.heads, options.intermediate, seed)
+    examples = encode(tokenizer, options, seed)
+    train(model, examples, options, seed, tokenizer.pad_token_id, progress)
+    return save(model, tokenizer, out)
+
+
+def encode(tokenizer: Qwen2Tokenizer, options: WarmStartOptions, seed: int) -> list[Example]:
+    """All turns of the demonstrations as tokens."""
+    environment = HouseholdEnvironment(HouseholdConfig())
+    turns = demonstrations(environment, options.episodes, seed, options.detour, options.max_turns)
+    examples: list[Example] = []
+    while chunk := list(islice(turns, 1024)):
+        prompts = [tokenizer.apply_chat_template(turn.messages, add_generation_prompt=True, tokenize=False) for turn in chunk]
+        responses = [f" {turn.response}{tokenizer.eos_token}" for turn in chunk]
+        examples += zip(tokenizer(prompts)["input_ids"], tokenizer(responses)["input_ids"], strict=True)
+    return examples
+
+
+def train(model: Qwen2ForCausalLM, examples: list[Example], options: WarmStartOptions, seed: int, pad: int, progress: Callable[[int, int, float], None]) -> None:
+    """One pass of next-token prediction on the responses, AdamW with warm-up and cosine decay."""
+    batches = list(_batches(examples, options.batch_turns, np.random.Generator(np.random.PCG64(seed))))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    warm_up = max(1, len(batches) // 20)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warm_up, 0.5 * (1 + np.cos(np.pi * step / len(batches))) + 0.02)
+    )
+    model.train()
+    for number, batch in enumerate(batches):
+        loss = _loss(model, [examples[i] for i in batch], pad)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        progress(min((number + 1) * options.batch_turns, len(examples)), len(examples), float(loss.detach()))
+    model.eval()
+
+
+def save(model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, out: Path) -> Path:
+    """Write weights and tokenizer to a fresh folder that then takes the place of ``out``."""
+    out = Path(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    model.save_pretrained(fresh)
+    tokenizer.save_pretrained(fresh)
+    if out.exists():
+        shutil.rmtree(out)
+    os.replace(fresh, out)
+    out.chmod(0o755)
+    return out
+
+
+def _batches(examples: list[Example], size: int, rng: np.random.Generator) -> Iterator[list[int]]:
+    """Batches of turns of similar length, in random order."""
+    order = rng.permutation(len(examples))
+    for start in range(0, len(order), 32 * size):
+        block = sorted(order[start : start + 32 * size].tolist(), key=lambda i: len(examples[i][0]))
+        batches = [block[i : i + size] for i in range(0, len(block), size)]
+        for place in rng.permutation(len(batches)):
+            yield batches[place]
+
+
+def _loss(model: Qwen2ForCausalLM, batch: list[Example], pad: int) -> torch.Tensor:
+    """Mean cross-entropy of the response tokens; only their positions meet the output layer."""
+    width = max(len(prompt) + len(response) for prompt, response in batch)
+    tokens = torch.full((len(batch), width), pad)
+    mask = torch.zeros((len(batch), width), dtype=torch.long)
+    rows, columns = [], []
+    for row, (prompt, response) in enumerate(batch):
+        length = len(prompt) + len(response)
+        tokens[row, :length] = torch.tensor(prompt + response)
+        mask[row, :length] = 1
+        rows += [row] * len(response)
+        columns += range(len(prompt), length)
+    hidden = model.model(input_ids=tokens, attention_mask=mask).last_hidden_state
+    at = hidden[rows, torch.tensor(columns) - 1]
+    return torch.nn.functional.cross_entropy(model.lm_head(at), tokens[rows, columns])

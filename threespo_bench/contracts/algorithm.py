@@ -1,0 +1,108 @@
+"""What an algorithm plugin offers: how experience is gathered, what each turn is worth, what is minimised, and what is remembered."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from threespo_bench.contracts.objective import Optimization, PolicyGradient
+
+if TYPE_CHECKING:
+    from threespo_bench.contracts.sampler import RolloutContext, Sampler
+    from threespo_bench.turns import TurnBatch
+
+
+@dataclass
+class Credit:
+    """The answer of :meth:`Algorithm.credit`.
+
+    Attributes:
+        advantages: (N, T) float64, exactly 0 where the response mask is false.
+        selected: (N,) bool, the rows that take part in the update; None means all rows that are not padding.
+        returns: (N, T) float64 targets of a critic, or None.
+        diagnostics: scalars for the metrics (group count, shares, moments ...), each finite.
+    """
+
+    advantages: np.ndarray
+    selected: np.ndarray | None = None
+    returns: np.ndarray | None = None
+    diagnostics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class AlgorithmConfig:
+    """Options every algorithm has; subclasses add their own.
+
+    Attributes:
+        objective: the loss.
+        optimization: the optimiser and the division into steps.
+        anchor: the kind of state key that fills ``anchor_obs`` and ``next_anchor_obs`` (``obs``, ``state`` ... as the environment offers).
+        temperature: sampling temperature of training rollouts.
+        tasks_per_iteration: tasks taken from the task stream by one iteration.
+    """
+
+    objective: PolicyGradient = field(default_factory=PolicyGradient)
+    optimization: Optimization = field(default_factory=Optimization)
+    anchor: str = "obs"
+    temperature: float = 1.0
+    tasks_per_iteration: int = 8
+
+    def validate(self) -> None:
+        """Raises UsageError naming the key for a value out of range. Subclasses extend it and call super."""
+        from threespo_bench.errors import UsageError
+
+        self.objective.validate()
+        self.optimization.validate()
+        if not self.temperature > 0:
+            raise UsageError(f"algorithm.temperature={self.temperature} is out of range: must be > 0")
+        if self.tasks_per_iteration < 1:
+            raise UsageError(f"algorithm.tasks_per_iteration={self.tasks_per_iteration} is out of range: must be >= 1")
+
+
+class Algorithm(ABC):
+    """Base of all algorithms. One instance lives for one run.
+
+    Attributes:
+        Config: a subclass of :class:`AlgorithmConfig`; its field names are the keys under ``algorithm.``.
+        title: full name. source: paper and equations. notes: what a user should know, shown by ``info``.
+        needs: engine and environment capabilities it cannot do without: ``restore``, ``reference``, ``critic`` ...
+        requires: columns of :class:`TurnBatch` that :meth:`credit` reads beyond the always present ones.
+    """
+
+    Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
+    title: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+    notes: ClassVar[str] = ""
+    needs: ClassVar[frozenset[str]] = frozenset()
+    requires: ClassVar[tuple[str, ...]] = ()
+
+    sampler: Sampler
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def collect(self, context: RolloutContext) -> AsyncIterator[TurnBatch]:
+        """One iteration of experience; each yielded batch is credited, learned from and observed before the next is asked for."""
+        return self.sampler.collect(context, self)
+
+    @abstractmethod
+    def credit(self, turns: TurnBatch) -> Credit:
+        """Advantages of a batch. Pure: depends on ``turns`` and the configuration only, changes nothing."""
+
+    def observe(self, turns: TurnBatch) -> None:
+        """Remember what a batch showed (state statistics, value trackers ...). Called once a batch, after the update."""
+
+    def diagnostics(self) -> dict[str, float]:
+        """Scalars about the persistent state, asked once an iteration."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The persistent state as plain data (JSON types and NumPy arrays); part of every checkpoint."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""

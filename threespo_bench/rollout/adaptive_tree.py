@@ -1,0 +1,195 @@
+"""The sampler ``adaptive_tree``: ranked backtracking depth-first search with as many samples per state as the algorithm asks for.
+
+Every task of the iteration grows one tree. A *wave* expands the top state of every tree at once: it goes back to the state, samples
+n(s) actions from the present policy, carries each out from a restored copy of the state, and hands all children to the loop, which
+learns from them before the next wave. Children are then pushed so that the best-ranked one is expanded next and the others wait for the
+search to backtrack (3SPO, arXiv:2606.09961, section 4; its figure 2 is a test).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from threespo_bench.contracts.algorithm import Algorithm
+from threespo_bench.contracts.environment import Task
+from threespo_bench.contracts.sampler import RolloutContext, Sampler
+from threespo_bench.rollout.batching import make_batch
+from threespo_bench.rollout.episode import Episode, EpisodeState, PlayedTurn
+from threespo_bench.turns import TurnBatch
+
+
+class TreeAlgorithm(Algorithm):
+    """What the search asks of its algorithm."""
+
+    @abstractmethod
+    def samples(self, task_key: str, key: str, root: bool) -> int:
+        """n(s): how many actions to sample in the state with this key; 0 gives the branch up, 1 goes on without comparison."""
+
+    @abstractmethod
+    def annotate(self, turns: TurnBatch) -> None:
+        """Add the columns that :meth:`credit` reads (what is known of the states before this wave's outcomes) to ``turns.extras``."""
+
+    @abstractmethod
+    def rank(self, turns: TurnBatch) -> np.ndarray:
+        """(N,) the larger, the earlier a child is expanded; ties go to the lower sample index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A state waiting on the stack.
+
+    Attributes:
+        node_id: iteration/task place/sample indices from the root; depth: turns from the root.
+        keys: state keys from the root to this state. places: search keys on the same path.
+    """
+
+    node_id: str
+    state: EpisodeState
+    keys: tuple[str, ...]
+    places: tuple[str, ...]
+
+    @property
+    def depth(self) -> int:
+        return len(self.keys) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A sampled action and where it led."""
+
+    parent: Node
+    turn: PlayedTurn
+    node: Node
+
+
+class SearchTree:
+    """The search of one task: the stack, the states already expanded, and what was spent."""
+
+    def __init__(self, context: RolloutContext, place: int, task: Task, settings: AdaptiveTreeSampler) -> None:
+        self._context, self._task, self._settings = context, task, settings
+        self._episode = Episode(context.environment, context.max_turns, context.anchor)
+        self._episode.start(task, context.streams.integer("reset", task.key))
+        state = self._episode.state
+        self._stack = [Node(f"{context.iteration}/{place}", state, (state.anchor,), (self._search_key(),))]
+        self._expanded: set[str] = set()
+        self._steps = self._leaves = 0
+
+    def pop(self, algorithm: TreeAlgorithm, seen: Counter[str]) -> tuple[Node, int] | None:
+        """The next state to expand and its number of samples; None when the search is over."""
+        while self._stack and self._steps < self._settings.env_steps_per_tree and self._leaves < self._settings.leaves_per_tree:
+            node = self._stack.pop()
+            if self._settings.graph_search and node.places[-1] in self._expanded:
+                seen["repeated"] += 1
+                continue
+            count = algorithm.samples(self._task.key, node.keys[-1], root=node.depth == 0)
+            seen["popped"] += 1
+            seen[f"n={count}"] += 1
+            if count == 0:
+                seen["pruned_root"] += node.depth == 0
+                continue
+            self._expanded.add(node.places[-1])
+            return node, count
+        return None
+
+    async def expand(self, node: Node, count: int) -> list[Child]:
+        """Sample ``count`` actions in ``node`` and carry each out from a restored copy of the state."""
+        context, episode = self._context, self._episode
+        episode.restore(node.state)
+        prompt = episode.prompt()
+        seeds = [context.streams.integer("sample", node.node_id, i) for i in range(count)]
+        generations = await asyncio.gather(*(context.engine.generate(prompt, seed, context.sampling) for seed in seeds))
+        children = []
+        for i, generation in enumerate(generations):
+            episode.restore(node.state)
+            turn = episode.act(generation)
+            reached = Node(f"{node.node_id}/{i}", episode.state, (*node.keys, turn.next_anchor), (*node.places, self._search_key()))
+            children.append(Child(node, turn, reached))
+            self._leaves += episode.ended
+            context.budget.charge(env_steps=1, tokens=len(generation.token_ids), prompt_tokens=len(generation.prompt_ids), episodes=int(episode.ended))
+            context.tick()
+        self._steps += count
+        return children
+
+    def push(self, children: list[Child], rank: np.ndarray) -> None:
+        """Put the children that did not end on the stack, the best-ranked on top."""
+        order = np.argsort(-rank, kind="stable")  # D14: among equals the lower sample index comes first
+        self._stack.extend(children[i].node for i in order[::-1] if not children[i].node.state.ended)
+
+    def _search_key(self) -> str:
+        return self._episode.key(self._settings.search_key)
+
+
+class AdaptiveTreeSampler(Sampler):
+    """Grows one search tree per task and yields wave by wave.
+
+    Args:
+        env_steps_per_tree, leaves_per_tree: a tree ends when either is reached.
+        graph_search: a state already expanded in this tree is not expanded again.
+        search_key: the kind of key by which the search recognises a state and its first visit on a path.
+    """
+
+    def __init__(self, env_steps_per_tree: int, leaves_per_tree: int, graph_search: bool, search_key: str) -> None:
+        self.env_steps_per_tree, self.leaves_per_tree = env_steps_per_tree, leaves_per_tree
+        self.graph_search, self.search_key = graph_search, search_key
+        self._seen: Counter[str] = Counter()
+
+    async def collect(self, context: RolloutContext, algorithm: Algorithm) -> AsyncIterator[TurnBatch]:
+        """One batch per wave; its rows are the children, grouped by the state they were sampled in."""
+        assert isinstance(algorithm, TreeAlgorithm)
+        self._seen.clear()
+        trees = [SearchTree(context, place, task, self) for place, task in enumerate(context.tasks)]
+        while not context.budget.exhausted():
+            popped = [(tree, node) for tree in trees if (node := tree.pop(algorithm, self._seen)) is not None]
+            if not popped:
+                return
+            families = await asyncio.gather(*(tree.expand(node, count) for tree, (node, count) in popped))
+            turns = _wave(families)
+            algorithm.annotate(turns)
+            rank = algorithm.rank(turns)  # before the loop writes this wave's outcomes into the statistics (D10)
+            yield turns
+            start = 0
+            for (tree, _), children in zip(popped, families, strict=True):
+                tree.push(children, rank[start : start + len(children)])
+                start += len(children)
+
+    def diagnostics(self) -> dict[str, float]:
+        """What the last iteration's search did: states popped, given up and repeated, and the distribution of n(s)."""
+        popped = max(self._seen["popped"], 1)
+        counts = {int(name[2:]): number for name, number in self._seen.items() if name.startswith("n=")}
+        row = {
+            "tree/states_popped": float(self._seen["popped"]),
+            "tree/repeated_states": float(self._seen["repeated"]),
+            "tree/truncated_share": counts.get(0, 0) / popped,
+            "tree/single_sample_share": counts.get(1, 0) / popped,
+            "tree/pruned_roots": float(self._seen["pruned_root"]),
+            "tree/mean_samples": sum(n * number for n, number in counts.items()) / popped,
+        }
+        return row | {f"tree/samples_{n}": number / popped for n, number in sorted(counts.items())}
+
+
+def _wave(families: list[list[Child]]) -> TurnBatch:
+    """The children of all expanded states as one batch."""
+    children = [child for family in families for child in family]
+    ended = [child.node.state.ended for child in children]
+    return make_batch(
+        [child.turn for child in children],
+        group_ids=[child.parent.node_id for child in children],
+        traj_ids=[child.node.node_id for child in children],
+        extras={
+            "first_on_path": np.array([child.node.places[-1] not in child.parent.places for child in children]),
+            "path": _objects([child.node.keys if over else () for child, over in zip(children, ended, strict=True)]),
+        },
+    )
+
+
+def _objects(values: list[tuple[str, ...]]) -> np.ndarray:
+    out = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        out[i] = value
+    return out

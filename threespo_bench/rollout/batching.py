@@ -1,0 +1,54 @@
+"""From played turns to a :class:`~threespo_bench.turns.TurnBatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from threespo_bench.rollout.episode import PlayedTurn
+from threespo_bench.turns import TurnBatch, pad_tokens
+
+
+def make_batch(turns: Sequence[PlayedTurn], group_ids: Sequence[str], traj_ids: Sequence[str], extras: dict[str, np.ndarray] | None = None) -> TurnBatch:
+    """The batch of ``turns``, one row each, in the given order.
+
+    Args:
+        turns: N played turns. group_ids, traj_ids: N ids each. extras: further columns of length N.
+    """
+    width = max(len(turn.generation.token_ids) for turn in turns)
+    lengths = np.array([len(turn.generation.token_ids) for turn in turns])
+    log_probs = pad_tokens([turn.generation.log_probs for turn in turns], width, np.float64)
+    return TurnBatch(
+        group_id=_objects(group_ids),
+        traj_id=_objects(traj_ids),
+        step_id=np.array([turn.step_id for turn in turns]),
+        step_reward=np.array([turn.reward for turn in turns], float),
+        response_mask=np.arange(width) < lengths[:, None],
+        task_key=_objects([turn.task.key for turn in turns]),
+        anchor_obs=_objects([turn.anchor for turn in turns]),
+        next_anchor_obs=_objects([turn.next_anchor for turn in turns]),
+        action_valid=np.array([turn.action.valid for turn in turns]),
+        terminated=np.array([turn.terminated for turn in turns]),
+        truncated=np.array([turn.truncated for turn in turns]),
+        success=np.array([turn.success for turn in turns]),
+        policy_version=np.array([turn.generation.policy_version for turn in turns]),
+        response_ids=pad_tokens([turn.generation.token_ids for turn in turns], width, np.int32),
+        old_log_probs=log_probs,
+        rollout_log_probs=log_probs,
+        prompt_ids=_objects([turn.generation.prompt_ids for turn in turns]),
+        extras={
+            "observation": _objects([turn.observation for turn in turns]),
+            "next_observation": _objects([turn.next_observation for turn in turns]),
+            "command": _objects([turn.action.command for turn in turns]),
+            "invalid_reason": _objects([turn.action.reason or ("not_admissible" if not turn.action.valid else "") for turn in turns]),
+            **(extras or {}),
+        },
+    )
+
+
+def _objects(values: Sequence[object]) -> np.ndarray:
+    out = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        out[i] = value
+    return out

@@ -1,0 +1,44 @@
+"""Evaluation: one episode of each held-out task, with sampling noise that is the same every time and for every algorithm."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+
+from threespo_bench.contracts.engine import RolloutEngine, Sampling
+from threespo_bench.contracts.environment import Environment, Task
+from threespo_bench.rollout.episode import Episode, PlayedTurn
+from threespo_bench.seeding import Streams
+
+
+async def evaluate(
+    environment: Environment, engine: RolloutEngine, tasks: Sequence[Task], streams: Streams, sampling: Sampling, max_turns: int
+) -> dict[str, float]:
+    """Play every task once. Returns success and return as means over episodes, success by kind of task, and the mean number of turns."""
+    episodes = await asyncio.gather(*(_play(environment, engine, task, streams, sampling, max_turns) for task in tasks))
+    by_kind: dict[str, list[bool]] = defaultdict(list)
+    for task, turns in zip(tasks, episodes, strict=True):
+        by_kind[task.kind].append(turns[-1].success)
+    count, all_turns = len(episodes), [turn for turns in episodes for turn in turns]
+    metrics = {
+        "success": sum(turns[-1].success for turns in episodes) / count,
+        "truncated": sum(turns[-1].truncated for turns in episodes) / count,
+        "return": sum(turn.reward for turn in all_turns) / count,
+        "turns": len(all_turns) / count,
+        "valid_actions": sum(turn.action.valid for turn in all_turns) / len(all_turns),
+        "episodes_evaluated": count,
+    }
+    return metrics | {f"success/{kind}": sum(won) / len(won) for kind, won in sorted(by_kind.items())}
+
+
+async def _play(
+    environment: Environment, engine: RolloutEngine, task: Task, streams: Streams, sampling: Sampling, max_turns: int
+) -> list[PlayedTurn]:
+    episode = Episode(environment, max_turns, environment.anchors[0])
+    episode.start(task, streams.integer("evaluation/reset", task.key))
+    turns: list[PlayedTurn] = []
+    while not episode.ended:
+        seed = streams.integer("evaluation/sample", task.key, len(turns))
+        turns.append(episode.act(await engine.generate(episode.prompt(), seed, sampling)))
+    return turns

@@ -1,0 +1,47 @@
+"""The sampler ``grouped``: n rollouts of every task, all in parallel, one batch an iteration (GRPO, GiGPO and their relatives)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from threespo_bench.contracts.algorithm import Algorithm
+from threespo_bench.contracts.environment import Task
+from threespo_bench.contracts.sampler import RolloutContext, Sampler
+from threespo_bench.rollout.batching import make_batch
+from threespo_bench.rollout.episode import Episode, PlayedTurn
+from threespo_bench.turns import TurnBatch
+
+
+class GroupedSampler(Sampler):
+    """Plays ``group_size`` independent rollouts of each task of the iteration to their end.
+
+    Args:
+        group_size: rollouts of one task; they share the task, the environment's seed and the group id.
+    """
+
+    def __init__(self, group_size: int) -> None:
+        self.group_size = group_size
+
+    async def collect(self, context: RolloutContext, algorithm: Algorithm) -> AsyncIterator[TurnBatch]:
+        """One batch: the turns of all rollouts, trajectory by trajectory."""
+        branches = [(place, task, branch) for place, task in enumerate(context.tasks) for branch in range(self.group_size)]
+        episodes = await asyncio.gather(*(_play(context, place, task, branch) for place, task, branch in branches))
+        turns = [turn for episode in episodes for turn in episode]
+        groups = [f"{context.iteration}/{place}" for (place, _, _), episode in zip(branches, episodes, strict=True) for _ in episode]
+        trajectories = [f"{context.iteration}/{place}/{b}" for (place, _, b), episode in zip(branches, episodes, strict=True) for _ in episode]
+        yield make_batch(turns, groups, trajectories)
+
+
+async def _play(context: RolloutContext, place: int, task: Task, branch: int) -> list[PlayedTurn]:
+    episode = Episode(context.environment, context.max_turns, context.anchor)
+    episode.start(task, context.streams.integer("reset", task.key))
+    turns: list[PlayedTurn] = []
+    while not episode.ended:
+        seed = context.streams.integer("sample", context.iteration, place, branch, len(turns))
+        generation = await context.engine.generate(episode.prompt(), seed, context.sampling)
+        turns.append(episode.act(generation))
+        context.budget.charge(env_steps=1, tokens=len(generation.token_ids), prompt_tokens=len(generation.prompt_ids))
+        context.tick()
+    context.budget.charge(episodes=1)
+    return turns

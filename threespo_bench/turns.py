@@ -1,0 +1,236 @@
+"""TurnBatch: the one data structure that flows from samplers through algorithms to engines, and to disk.
+
+One **turn** is one model call and one environment step. A batch is a struct of columns over N turns; token columns are padded on the
+right to T tokens. Three rules hold everywhere:
+
+* ids are made from (iteration, task, branch), never random: two equal runs give equal batches;
+* masks are boolean, and a value under a false mask may be anything, NaN included, and changes nothing (select, never multiply);
+* row order carries no meaning: time inside a trajectory is ``step_id``; padding rows carry ``padding`` and enter no statistic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import numpy as np
+
+from threespo_bench.errors import DataError
+
+_DTYPES: dict[str, type] = {
+    "step_id": np.int64, "policy_version": np.int64, "step_reward": np.float64, "action_valid": bool, "terminated": bool, "truncated": bool,
+    "success": bool, "padding": bool, "response_mask": bool, "response_ids": np.int32, "old_log_probs": np.float64,
+    "rollout_log_probs": np.float64, "ref_log_probs": np.float64, "values": np.float64,
+}  # fmt: skip
+_TOKEN_COLUMNS = ("response_ids", "response_mask", "old_log_probs", "rollout_log_probs", "ref_log_probs")
+
+
+@dataclass
+class TurnBatch:
+    """Columns over N turns. Shapes: (N,) unless said otherwise; ``None`` where a batch does not have an optional column.
+
+    Attributes:
+        group_id: rollouts that are compared with one another share it (the task instance; in a tree, the expanded state).
+        traj_id: unique per trajectory; in a tree, the id of the edge, since edges are shared by many trajectories.
+        step_id: 0-based turn index inside the trajectory.
+        task_key: repeatable identity of the task.
+        anchor_obs, next_anchor_obs: key of the state the turn acted in and of the state it led to, without the task.
+        step_reward: environment reward of the turn, undiscounted.
+        action_valid: the response was well-formed and, where that is known, admissible.
+        terminated, truncated, success: the task ended; the step limit or the sampler cut the episode; it ended well.
+        policy_version: published weights that generated the turn.
+        response_mask: (N, T) true on tokens the policy generated.
+        response_ids: (N, T) their ids.
+        old_log_probs: (N, T) log-probabilities under the policy about to be updated.
+        rollout_log_probs: (N, T) as the sampler reported them.
+        ref_log_probs: (N, T) under the reference policy.
+        values: (N, T) or (N,) of a critic.
+        prompt_ids: (N,) object array of int32 vectors.
+        padding: true on rows that only fill a batch.
+        extras: further columns a sampler and its algorithm share, each of length N.
+    """
+
+    group_id: np.ndarray
+    traj_id: np.ndarray
+    step_id: np.ndarray
+    step_reward: np.ndarray
+    response_mask: np.ndarray
+    task_key: np.ndarray | None = None
+    anchor_obs: np.ndarray | None = None
+    next_anchor_obs: np.ndarray | None = None
+    action_valid: np.ndarray | None = None
+    terminated: np.ndarray | None = None
+    truncated: np.ndarray | None = None
+    success: np.ndarray | None = None
+    policy_version: np.ndarray | None = None
+    response_ids: np.ndarray | None = None
+    old_log_probs: np.ndarray | None = None
+    rollout_log_probs: np.ndarray | None = None
+    ref_log_probs: np.ndarray | None = None
+    values: np.ndarray | None = None
+    prompt_ids: np.ndarray | None = None
+    padding: np.ndarray | None = None
+    extras: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n = len(self.group_id)
+        for name, column in self._columns():
+            if not isinstance(column, np.ndarray):
+                column = np.asarray(column) if name in _TOKEN_COLUMNS else _as_column(column)
+            if name in ("response_mask", "padding", "action_valid", "terminated", "truncated", "success"):
+                column = _boolean(name, column)
+            elif name in _DTYPES:
+                column = column.astype(_DTYPES[name], copy=False)
+            if len(column) != n:
+                raise DataError(f"column {name} has {len(column)} rows, but the batch has {n}")
+            self._put(name, column)
+        if self.response_mask.ndim != 2:
+            raise DataError(f"column response_mask has shape {self.response_mask.shape}, expected (turns, tokens)")
+        for name in _TOKEN_COLUMNS:
+            column = getattr(self, name)
+            if column is not None and column.shape != self.response_mask.shape:
+                raise DataError(f"column {name} has shape {column.shape}, but response_mask has {self.response_mask.shape}")
+
+    def __len__(self) -> int:
+        return len(self.group_id)
+
+    @property
+    def real(self) -> np.ndarray:
+        """(N,) true on rows that are not padding."""
+        return np.ones(len(self), bool) if self.padding is None else ~self.padding
+
+    def require(self, names: Sequence[str], reader: str) -> None:
+        """Raises DataError naming the first missing column and ``reader``, the algorithm that needs it."""
+        for name in names:
+            if getattr(self, name, None) is None and name not in self.extras:
+                raise DataError(f"{reader} needs the column {name}, which this batch does not have")
+
+    def episode_return(self) -> np.ndarray:
+        """(N,) the sum of the step rewards of the trajectory each row belongs to; padding rows get 0."""
+        real = self.real
+        index = codes(self.traj_id)
+        totals = np.bincount(index[real], weights=self.step_reward[real], minlength=index.max(initial=-1) + 1)
+        return np.where(real, totals[index], 0.0)
+
+    def take(self, rows: np.ndarray) -> TurnBatch:
+        """The batch of the given rows (indices or a boolean mask), in that order."""
+        return TurnBatch(
+            **{name: column[rows] for name, column in self._columns() if name not in self.extras},
+            extras={name: column[rows] for name, column in self.extras.items()},
+        )
+
+    @staticmethod
+    def concatenate(batches: Sequence[TurnBatch]) -> TurnBatch:
+        """One batch of the rows of all; token columns are padded to the longest. All batches must have the same columns."""
+        first, width = batches[0], max(batch.response_mask.shape[1] for batch in batches)
+        merged: dict[str, np.ndarray] = {}
+        for name, _ in first._columns():
+            parts = [batch._get(name) for batch in batches]
+            if name in _TOKEN_COLUMNS or (name == "values" and parts[0].ndim == 2):
+                parts = [np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in parts]
+            merged[name] = np.concatenate(parts)
+        return TurnBatch(
+            **{name: column for name, column in merged.items() if name not in first.extras},
+            extras={name: merged[name] for name in first.extras},
+        )
+
+    def save(self, path: Path) -> None:
+        """Write Parquet: one row a turn, token columns as lists without the padding."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        lengths = self.response_mask.shape[1] - np.argmax(self.response_mask[:, ::-1], axis=1)
+        lengths[~self.response_mask.any(axis=1)] = 0
+        table = {}
+        for name, column in self._columns():
+            if column.ndim == 2:
+                table[name] = [row[:length].tolist() for row, length in zip(column, lengths, strict=True)]
+            else:
+                table[name] = [list(value) if isinstance(value, (tuple, np.ndarray)) else value for value in column.tolist()]
+        extras = {b"threespo.extras": ",".join(self.extras).encode()}
+        pq.write_table(pa.table(table).replace_schema_metadata(extras), path)
+
+    @staticmethod
+    def load(path: Path) -> TurnBatch:
+        """Read what :meth:`save` wrote. Raises DataError if the file is not a batch of turns."""
+        import pyarrow.parquet as pq
+
+        try:
+            table = pq.read_table(path)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path} is not a readable Parquet file: {error}") from error
+        extras = (table.schema.metadata or {}).get(b"threespo.extras", b"").decode()
+        extra_names = [name for name in extras.split(",") if name]
+        known = {f.name for f in fields(TurnBatch)} - {"extras"}
+        columns = {name: table[name].to_pylist() for name in table.column_names if name in known}
+        missing = [name for name in ("group_id", "traj_id", "step_id", "step_reward", "response_mask") if name not in columns]
+        if missing:
+            raise DataError(f"{path} is not a batch of turns: it has no column {missing[0]}")
+        width = max((len(row) for row in columns["response_mask"]), default=0)
+        arrays = {}
+        for name, values in columns.items():
+            if name in _TOKEN_COLUMNS or (name == "values" and values and isinstance(values[0], list)):
+                arrays[name] = pad_tokens(values, width, _DTYPES[name])
+            elif name == "prompt_ids":
+                arrays[name] = _ragged([np.asarray(value, np.int32) for value in values])
+            else:
+                arrays[name] = _as_column(values)
+        return TurnBatch(**arrays, extras={name: _as_column(table[name].to_pylist()) for name in extra_names})
+
+    def _columns(self) -> list[tuple[str, np.ndarray]]:
+        own = [(f.name, getattr(self, f.name)) for f in fields(self) if f.name != "extras" and getattr(self, f.name) is not None]
+        return own + list(self.extras.items())
+
+    def _get(self, name: str) -> np.ndarray:
+        return self.extras[name] if name in self.extras else getattr(self, name)
+
+    def _put(self, name: str, column: np.ndarray) -> None:
+        if name in self.extras:
+            self.extras[name] = column
+        else:
+            setattr(self, name, column)
+
+
+def codes(ids: np.ndarray) -> np.ndarray:
+    """(N,) integers from 0: equal ids get equal codes, in order of first appearance. Ids may be any hashable values."""
+    index: dict[object, int] = {}
+    return np.fromiter((index.setdefault(value, len(index)) for value in ids.tolist()), np.int64, len(ids))
+
+
+def group_codes(*columns: np.ndarray) -> np.ndarray:
+    """(N,) codes of the rows' tuples over several id columns."""
+    index: dict[object, int] = {}
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return np.fromiter((index.setdefault(row, len(index)) for row in rows), np.int64, len(columns[0]))
+
+
+def pad_tokens(rows: Sequence[np.ndarray], width: int, dtype: type) -> np.ndarray:
+    """(N, width) array of the given vectors, padded on the right with zeros."""
+    out = np.zeros((len(rows), width), dtype)
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = row
+    return out
+
+
+def _boolean(name: str, column: np.ndarray) -> np.ndarray:
+    if column.dtype == bool:
+        return column
+    if column.dtype == object or not np.isin(column, (0, 1)).all():
+        raise DataError(f"column {name} is a mask: it must hold only true and false (or 1 and 0)")
+    return column.astype(bool)
+
+
+def _as_column(values: Sequence[object]) -> np.ndarray:
+    """An array of the values; strings and sequences stay Python objects."""
+    if len(values) and isinstance(values[0], (str, tuple, list, np.ndarray)):
+        return _ragged([tuple(value) if isinstance(value, list) else value for value in values])
+    return np.asarray(values)
+
+
+def _ragged(values: Sequence[object]) -> np.ndarray:
+    """An object array that holds each value as it is (NumPy would stack sequences of equal length)."""
+    out = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        out[i] = value
+    return out
