@@ -1,0 +1,112 @@
+"""Examples for a supervised warm start: prompts with the commands of a searching expert that now and then wanders."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from threespo_bench.contracts.environment import Message, PromptContext, Turn
+from threespo_bench.errors import UsageError, suggest
+from threespo_envs.alfred.memory import Memory
+from threespo_envs.household.environment import HouseholdEnvironment
+from threespo_envs.household.expert import Searcher, oracle_plan
+
+SPLIT = "demonstrations"
+EXPERTS = ("searcher", "oracle")
+_IDLE = ("examine", "help", "inventory", "look")
+"""Verbs a detour never uses: they change nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """One turn to learn from.
+
+    Attributes:
+        messages: the prompt.
+        response: what to answer.
+        task_key: the task of the episode.
+        turn: the number of the turn, from 0.
+        wasted: the command is a detour or an idle one, and not the expert's.
+    """
+
+    messages: list[Message]
+    response: str
+    task_key: str
+    turn: int
+    wasted: bool
+
+
+def demonstrations(
+    environment: HouseholdEnvironment, count: int, seed: int, detour: float, max_turns: int, hesitation: float = 0.0, expert: str = "searcher"
+) -> Iterator[Demonstration]:
+    """The turns of ``count`` episodes in the split of that name, which no other split shares a room or a game with.
+
+    Args:
+        environment: gives the games and the prompts.
+        count: number of episodes.
+        seed: decides which games, the expert's search and the detours.
+        detour: the chance that a turn's command is drawn from the admissible ones and not the expert's; carried out and taught.
+        hesitation: the chance that a turn's command is an idle one: at a closed door to examine it, with something in hand to take stock of
+            it, else to look around. It is carried out and taught, as a detour is: a model taught so knows how to do everything, but wastes turns.
+        expert: ``searcher`` plays by what it has read, ``oracle`` knows where everything is and goes straight there: a model taught by it
+            knows what to do with things, but not how to look for them.
+
+    Raises:
+        UsageError: there is no such expert.
+    """
+    if expert not in EXPERTS:
+        raise UsageError(f"there is no expert {expert!r}", suggest(expert, EXPERTS))
+    live = environment.spawn()
+    for index in range(count):
+        yield from _episode(live, seed, index, count, detour, max_turns, hesitation, expert)
+
+
+def _episode(
+    live: HouseholdEnvironment, seed: int, index: int, count: int, detour: float, max_turns: int, hesitation: float, expert: str
+) -> Iterator[Demonstration]:
+    # Seeds take blocks of games, so that examples of different seeds are of different games.
+    task = live.task(SPLIT, seed * count + index)
+    rng = _generator(seed, index)
+    searcher = Searcher(int(rng.integers(1 << 62)))
+    memory = Memory()
+    observation = live.reset(task, seed=0)
+    history: tuple[Turn, ...] = ()
+    for turn in range(max_turns):
+        memory.add(observation.text)
+        plan = oracle_plan(live.world) if expert == "oracle" else []
+        command = plan[0] if plan else searcher.act(memory)
+        chance = rng.random()
+        if chance < detour:
+            ways = [other for other in observation.admissible if not other.startswith(_IDLE)]
+            command = ways[int(rng.random() * len(ways))]
+        elif chance < detour + hesitation:
+            command = _idle_command(memory)
+        messages = live.render(PromptContext(task, history, observation, max_turns))
+        yield Demonstration(messages, _as_response(command, live.config.template), task.key, turn, wasted=chance < detour + hesitation)
+        history += (Turn(observation.text, command),)
+        step = live.step(command)
+        if step.terminated:
+            return
+        observation = step.observation
+
+
+def _idle_command(memory: Memory) -> str:
+    """What a hesitant agent does instead of acting."""
+    if memory.doors.get(memory.at) == "closed":
+        return f"examine {memory.at}"
+    return "inventory" if memory.holding else "look"
+
+
+def _as_response(command: str, template: str) -> str:
+    """The command in the form that the template asks for."""
+    if template == "verl_agent":
+        return f"<think>The next step is to {command}.</think><action>{command}</action>"
+    return command
+
+
+def _generator(seed: int, index: int) -> np.random.Generator:
+    digest = hashlib.blake2b(f"demonstrations\x1f{seed}\x1f{index}".encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))

@@ -1,0 +1,114 @@
+"""The report of a comparison, from run directories to files. ``write_report`` is what the command line calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from threespo_bench.atomic import storage_errors
+from threespo_bench.contracts.report import Fragment, Problem, ReportData, ReportSection
+from threespo_bench.errors import DataError
+from threespo_reports.analysis import analyse
+from threespo_reports.blocks import Blocks
+from threespo_reports.files import csv_text, plain, write_file
+from threespo_reports.loading import load
+from threespo_reports.page import Rendered, html_page, markdown_page
+from threespo_reports.sections import BUILT_IN
+from threespo_reports.statistics import CONFIDENCE, RESAMPLES, SEED
+
+
+@dataclass(frozen=True)
+class ReportPaths:
+    """What was written. ``tables`` and ``figures`` are the files of these folders, sorted; ``problems`` what the reader should know."""
+
+    folder: Path
+    html: Path
+    markdown: Path
+    json: Path
+    tables: tuple[Path, ...]
+    figures: tuple[Path, ...]
+    problems: tuple[Problem, ...]
+
+
+def write_report(runs: Sequence[Path], out: Path, baseline: str | None = None, sections: Iterable[ReportSection] | None = None, title: str = "") -> ReportPaths:
+    """Compare the runs and write ``report.html``, ``report.md``, ``report.json``, ``tables/*.csv`` and ``figures/*`` into ``out``.
+
+    Args:
+        runs: run directories, or folders of them. Damaged and missing ones are named in the report.
+        out: folder, made if needed. The same runs give the same bytes.
+        baseline: algorithm that the others are compared with; by default GRPO, PPO or RLOO where present.
+        sections: all sections, in any order; by default the built-in ones. title: of the page.
+
+    Raises:
+        DataError: there is no run at all. UsageError: no run has the baseline. StorageError: ``out`` cannot be written.
+    """
+    store = load([Path(run) for run in runs])
+    if store.runs.empty:
+        raise DataError(f"no run found in {', '.join(str(run) for run in runs) or 'an empty list'}", fix="give run directories, or the folder of an experiment")
+    data = analyse(store, baseline, title)
+    rendered, data = render_sections(data, [section() for section in BUILT_IN] if sections is None else sections)
+    with storage_errors(f"write the report to {out}"):
+        return _write(data, rendered, out)
+
+
+def render_sections(data: ReportData, sections: Iterable[ReportSection]) -> tuple[list[Rendered], ReportData]:
+    """All sections in their order. One that raises is replaced by a line that says so, and listed in the problems of the returned data."""
+    rendered: dict[str, Rendered] = {}
+    ordered = sorted(sections, key=lambda section: (section.order, section.name))
+    broken: list[Problem] = []
+    for section in sorted(ordered, key=lambda section: section.name == "failures"):  # the list of problems is written last
+        try:
+            fragment = section.render(replace(data, problems=(*data.problems, *broken)))
+        except Exception as error:  # a stranger's code
+            broken.append(Problem(f"section {section.name}", f"could not be made: {type(error).__name__}: {error}"))
+            fragment = _broken(broken[-1])
+        if fragment is not None:
+            rendered[section.name] = Rendered(section.name, section.title, fragment)
+    return [rendered[section.name] for section in ordered if section.name in rendered], replace(data, problems=(*data.problems, *broken))
+
+
+def _broken(problem: Problem) -> Fragment:
+    blocks = Blocks()
+    blocks.text(f"This section {problem.message}", mark="bad")
+    return blocks.fragment()
+
+
+def _write(data: ReportData, rendered: Sequence[Rendered], out: Path) -> ReportPaths:
+    tables = {name: frame for section in rendered for name, frame in section.fragment.tables.items()}
+    figures = [figure for section in rendered for figure in section.fragment.figures]
+    table_paths, figure_paths = [], []
+    for name, frame in sorted(tables.items()):
+        table_paths.append(write_file(out / "tables" / f"{name}.csv", csv_text(frame)))
+    for figure in sorted(figures, key=lambda figure: figure.name):
+        figure_paths.append(write_file(out / "figures" / f"{figure.name}.png", figure.png))
+        figure_paths.append(write_file(out / "figures" / f"{figure.name}.svg", figure.svg))
+    report = json.dumps(plain(as_json(data)), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    return ReportPaths(
+        folder=out,
+        html=write_file(out / "report.html", html_page(data, rendered)),
+        markdown=write_file(out / "report.md", markdown_page(data, rendered)),
+        json=write_file(out / "report.json", report),
+        tables=tuple(table_paths),
+        figures=tuple(figure_paths),
+        problems=data.problems,
+    )
+
+
+def as_json(data: ReportData) -> dict[str, Any]:
+    """The report for programs."""
+    return {
+        "title": data.title,
+        "environments": data.environments,
+        "algorithms": data.names,
+        "baseline": data.baseline,
+        "inputs_sha256": data.inputs,
+        "statistics": {"replicate": "seed", "confidence": CONFIDENCE, "resamples": RESAMPLES, "seed": SEED, "between_evaluations": "linear"},
+        "horizons": {env: asdict(horizon) for env, horizon in data.horizons.items()},
+        "summary": data.summary.to_dict("records"),
+        "runs": data.runs.to_dict("records"),
+        "digests": data.digests.to_dict("records"),
+        "problems": [asdict(problem) for problem in data.problems],
+    }

@@ -1,0 +1,177 @@
+"""Reading one run directory. Whatever is torn, missing or odd becomes a :class:`Problem`; nothing here raises for the content of a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from threespo_bench.contracts.report import Problem
+
+MARKERS = ("status.json", "manifest.json", "metrics.jsonl")
+NOT_RUNS = ("mlruns", "mlartifacts")  # a tracker's copies of runs, which are none
+Row = dict[str, Any]
+
+
+@dataclass
+class RunFiles:
+    """The content of a run directory: ``name`` is its path relative to the folder that all runs share."""
+
+    name: str
+    config: dict[str, Any] = field(default_factory=dict)
+    manifest: dict[str, Any] = field(default_factory=dict)
+    status: dict[str, Any] = field(default_factory=dict)
+    metrics: list[Row] = field(default_factory=list)
+    timings: list[Row] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    digest: str = ""
+
+
+def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Problem]]:
+    """The run directories among ``paths`` and under them (an experiment folder stands for all its runs), without duplicates, sorted.
+
+    Returns:
+        The directories, and a problem for each path that is not or holds no run.
+    """
+    found: set[Path] = set()
+    problems = []
+    for path in paths:
+        runs = list(_walk(path))
+        if not runs:
+            problems.append(Problem(path.name or ".", "holds no run" if path.is_dir() else "the run directory is missing"))
+        found.update(run.resolve() for run in runs)
+    return sorted(found), problems
+
+
+def _walk(path: Path) -> Iterator[Path]:
+    """``path`` if it is a run, else the runs under it; never looks inside a run (checkpoints have files of the same names)."""
+    if any((path / marker).is_file() for marker in MARKERS):
+        yield path
+        return
+    for folder, subfolders, _ in os.walk(path):
+        subfolders[:] = [name for name in subfolders if name not in NOT_RUNS and not name.startswith(".")]
+        for name in sorted(subfolders):
+            child = Path(folder, name)
+            if any((child / marker).is_file() for marker in MARKERS):
+                subfolders.remove(name)
+                yield child
+
+
+def shared_folder(runs: Sequence[Path]) -> Path:
+    """The deepest folder that holds all runs; names are relative to it, so a store can be moved."""
+    return Path(os.path.commonpath([run.parent for run in runs])) if runs else Path()
+
+
+def read_run(path: Path, name: str) -> RunFiles:
+    """All that can be read of the run in ``path``."""
+    run, hasher = RunFiles(name), hashlib.sha256()
+    run.config = _mapping(path / "config.yaml", run, hasher)
+    run.manifest = _mapping(path / "manifest.json", run, hasher)
+    run.status = _mapping(path / "status.json", run, hasher)
+    run.metrics = _rows(path / "metrics.jsonl", run, hasher)
+    run.timings = _rows(path / "timings.jsonl", run, hasher, severity="warning")
+    run.digest = hasher.hexdigest()
+    return run
+
+
+def _read(path: Path, run: RunFiles, hasher: Any, severity: str) -> str | None:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        run.problems.append(Problem(run.name, f"{path.name} is missing", severity))
+        return None
+    except OSError as error:
+        run.problems.append(Problem(run.name, f"{path.name} cannot be read: {error.strerror}", severity))
+        return None
+    hasher.update(path.name.encode() + b"\0" + content + b"\0")
+    return content.decode("utf-8", errors="replace")
+
+
+def _mapping(path: Path, run: RunFiles, hasher: Any) -> dict[str, Any]:
+    text = _read(path, run, hasher, "error")
+    if text is None:
+        return {}
+    try:
+        value = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
+    except (ValueError, yaml.YAMLError):
+        value = None
+    if not isinstance(value, dict):
+        run.problems.append(Problem(run.name, f"{path.name} is damaged"))
+        return {}
+    return value
+
+
+def _rows(path: Path, run: RunFiles, hasher: Any, severity: str = "error") -> list[Row]:
+    """The rows of a JSON-lines file; damaged lines are skipped, counted and named, and a resumed run's repeated stretch counts once."""
+    text = _read(path, run, hasher, severity)
+    if text is None:
+        return []
+    lines = text.split("\n")
+    torn = bool(lines[-1].strip())  # a complete file ends with a newline
+    rows: list[Row] = []
+    bad: list[int] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        row = _row(line)
+        if row is None:
+            bad.append(number)
+        else:
+            rows.append(row)
+    if bad:
+        run.problems.append(Problem(run.name, _describe_bad(path.name, bad, len(lines) if torn else 0), "warning"))
+    kept = _without_repeats(rows)
+    if len(kept) < len(rows):
+        run.problems.append(Problem(run.name, f"{path.name}: {len(rows) - len(kept)} rows were measured again after a resume; the later ones count", "note"))
+    return kept
+
+
+def _row(line: str) -> Row | None:
+    """A line as a row: ``kind`` and the numbers in it (null is NaN); None if it is no such thing."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str) or not _is_number(value.get("env_steps")):
+        return None
+    numbers = {key: math.nan if item is None else item for key, item in value.items() if item is None or _is_number(item)}
+    return {"kind": value["kind"], **numbers}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _describe_bad(name: str, bad: list[int], torn_line: int) -> str:
+    torn = bad[-1] == torn_line
+    whole = bad[:-1] if torn else bad
+    parts = []
+    if whole:
+        shown = ", ".join(map(str, whole[:5])) + (", ..." if len(whole) > 5 else "")
+        parts.append(f"{len(whole)} damaged line{'s' if len(whole) > 1 else ''} skipped (line {shown})")
+    if torn:
+        parts.append("the last line is torn and was skipped")
+    return f"{name}: " + "; ".join(parts)
+
+
+def _without_repeats(rows: list[Row]) -> list[Row]:
+    """``rows`` as one history. A run that went back to a checkpoint repeats a stretch: a later row replaces those of its kind at or after it."""
+    history: dict[str, list[Row]] = {}
+    for row in rows:
+        earlier = history.setdefault(row["kind"], [])
+        while earlier and _place(earlier[-1]) >= _place(row):
+            earlier.pop()
+        earlier.append(row)
+    kept = {id(row) for group in history.values() for row in group}
+    return [row for row in rows if id(row) in kept]
+
+
+def _place(row: Row) -> tuple[float, float]:
+    return row["env_steps"], row.get("iteration", 0)

@@ -1,0 +1,175 @@
+"""Which runs enter the statistics, how far they are compared, and whether they were matched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from threespo_bench.contracts.report import Horizon, Problem
+from threespo_reports.loading import TOTALS, Store
+
+OVERSHOOT = 0.05  # the iteration that spends a budget may pass it by this share and its evaluation still counts
+BUDGET_AXES = ("env_steps", "tokens", "updates", "iterations")
+AXIS_OF_BUDGET = {"env_steps": "env_steps", "tokens": "tokens", "updates": "updates", "iterations": "iteration"}
+CELL = ["env", "algorithm", "seed"]
+
+
+def select(store: Store) -> pd.DataFrame:
+    """The table of runs with ``counted`` and, where that is false, the ``reason``."""
+    runs = store.runs.copy()
+    points = store.evaluations.groupby("run")["success"].agg(list)
+    runs["reason"] = [_reason(row, points.get(row["run"], [])) for row in runs.to_dict("records")]
+    usable = runs[runs["reason"] == ""].sort_values([*CELL, "env_steps", "run"])
+    superseded = set(usable[usable.duplicated(CELL, keep="last")]["run"])
+    runs.loc[runs["run"].isin(superseded), "reason"] = "another run of the same algorithm, environment and seed counts"
+    runs["counted"] = runs["reason"] == ""
+    return runs
+
+
+def _reason(run: dict[str, object], successes: list[float]) -> str:
+    """Why a run cannot be compared, or nothing."""
+    if run["algorithm"] == "unknown" or run["env"] == "unknown" or run["seed"] == -1:
+        return "its configuration does not say algorithm, environment and seed"
+    if run["state"] not in ("finished", "unknown"):
+        return "still running, or its process was killed" if run["state"] == "running" else str(run["state"])
+    if not successes:
+        return "no evaluation was recorded"
+    if not np.isfinite(successes).all():
+        return "an evaluation is not a finite number"
+    if run["state"] == "unknown" and not _spent(run):
+        return "its state is unknown and its budget not spent"
+    return ""
+
+
+def _spent(run: dict[str, object]) -> bool:
+    """Whether any limit of the run's budget was reached."""
+    for name in BUDGET_AXES:
+        limit, total = _number(run[f"budget_{name}"]), _number(run[AXIS_OF_BUDGET[name]])
+        if limit is not None and total is not None and total >= limit:
+            return True
+    return False
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not pd.isna(value) else None
+
+
+def horizons(runs: pd.DataFrame, evaluations: pd.DataFrame) -> dict[str, Horizon]:
+    """Environment -> the range that all its counted runs cover, ended by their smallest budget."""
+    found = {}
+    for env, group in runs[runs["counted"]].groupby("env"):
+        axis, budget = _budget(group)
+        last = evaluations[evaluations["run"].isin(group["run"])].groupby("run")[list(TOTALS)].max()
+        if last[axis].isna().any():
+            axis, budget = "env_steps", None
+        points = last[axis]
+        reached = float(points.min())
+        if budget is not None and budget <= reached:
+            found[str(env)] = Horizon(axis, budget, "the budget")
+        else:
+            found[str(env)] = Horizon(axis, reached, f"where the shortest run, {points.idxmin()}, has its last evaluation")
+    return found
+
+
+def _budget(runs: pd.DataFrame) -> tuple[str, float | None]:
+    """The axis on which the runs are limited (environment steps first) and the smallest limit there."""
+    for name in BUDGET_AXES:
+        limits = [number for value in runs[f"budget_{name}"] if (number := _number(value)) is not None]
+        if len(limits) == len(runs):
+            return AXIS_OF_BUDGET[name], min(limits)
+    return "env_steps", None
+
+
+def compared(points: pd.DataFrame, horizon: Horizon) -> pd.DataFrame:
+    """The evaluations of one run that count: up to the limit, and one that the last iteration carried a little past it."""
+    return points[points[horizon.axis] <= horizon.limit * (1 + OVERSHOOT)]
+
+
+def digest_table(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row per environment, seed and digest (and the budget): whether the counted runs of all algorithms agree, and their values."""
+    columns = sorted(column for column in runs.columns if column.endswith("_digest"))
+    rows = []
+    for (env, seed), group in runs[runs["counted"]].groupby(["env", "seed"]):
+        for name in (*columns, "budget"):
+            values = {row["algorithm"]: _value(row, name) for row in group.to_dict("records")}
+            known = {value for value in values.values() if value}
+            complete = all(values.values())
+            rows.append({"env": env, "seed": int(seed), "digest": name.removesuffix("_digest"), "agree": _verdict(known, complete), "values": values})
+    return pd.DataFrame(rows, columns=["env", "seed", "digest", "agree", "values"])
+
+
+def _value(run: dict[str, object], name: str) -> str:
+    if name != "budget":
+        value = run.get(name)
+        return value if isinstance(value, str) else ""
+    parts = [f"{axis} {number:.0f}" for axis in BUDGET_AXES if (number := _number(run[f"budget_{axis}"])) is not None]
+    return ", ".join(parts)
+
+
+def _verdict(known: set[str], complete: bool) -> str:
+    if len(known) > 1:
+        return "differs"
+    return "same" if complete else "unknown"
+
+
+def unmatched_seeds(digests: pd.DataFrame, env: str, pair: Iterable[str]) -> set[int]:
+    """Seeds for which the two algorithms of ``pair`` did not have the same tasks, weights, evaluation or budget."""
+    first, second = pair
+    bad = set()
+    for row in digests[(digests["env"] == env) & (digests["digest"] != "versions")].to_dict("records"):
+        a, b = row["values"].get(first), row["values"].get(second)
+        if a and b and a != b:
+            bad.add(int(row["seed"]))
+    return bad
+
+
+def selection_problems(runs: pd.DataFrame, digests: pd.DataFrame, settings: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
+    """Excluded runs, missing cells and digests that differ, in words."""
+    found = [Problem(row["run"], _excluded(row), "error") for row in runs[~runs["counted"]].to_dict("records")]
+    for row in runs[runs["counted"] & (runs["state"] == "unknown")].to_dict("records"):
+        found.append(Problem(row["run"], "status.json does not say that it finished; it counts because its budget is spent", "warning"))
+    found += _missing(runs)
+    found += _differing_settings(runs[runs["counted"]], settings)
+    for row in digests[(digests["agree"] == "differs") & (digests["digest"] != "settings")].to_dict("records"):
+        severity = "warning" if row["digest"] == "versions" else "error"
+        found.append(
+            Problem(f"{row['env']}, seed {row['seed']}", f"{spoken(row['digest'])} differs between the algorithms: not a matched comparison", severity)
+        )
+    return found
+
+
+def spoken(digest: str) -> str:
+    """``starting_weights`` -> ``starting weights``."""
+    return digest.replace("_", " ")
+
+
+def _differing_settings(runs: pd.DataFrame, settings: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
+    """The options that should be shared and are not, with who has which value."""
+    found = []
+    for env, group in runs.groupby("env"):
+        of = {run: settings[run] for run in group["run"] if settings[run]}
+        for key in sorted({key for options in of.values() for key in options}):
+            values = {str(options.get(key)) for options in of.values()}
+            if len(values) > 1:
+                told = "; ".join(f"{value}: {', '.join(sorted(run for run in of if str(of[run].get(key)) == value))}" for value in sorted(values))
+                found.append(Problem(str(env), f"{key} differs between runs: not a matched comparison ({told})", "error"))
+    return found
+
+
+def _excluded(run: dict[str, str]) -> str:
+    return f"not counted: {run['reason']}" + (f" ({run['error']})" if run["error"] else "")
+
+
+def _missing(runs: pd.DataFrame) -> list[Problem]:
+    """Cells of the grid algorithms x seeds for which there is no run at all."""
+    found = []
+    for env, group in runs[(runs["algorithm"] != "unknown") & (runs["env"] != "unknown") & (runs["seed"] != -1)].groupby("env"):
+        present = set(zip(group["algorithm"], group["seed"], strict=True))
+        for algorithm in sorted(set(group["algorithm"])):
+            absent = [str(seed) for seed in sorted(set(group["seed"])) if (algorithm, seed) not in present]
+            if absent:
+                found.append(Problem(f"{env}, {algorithm}", f"no run for seed {', '.join(absent)}", "error"))
+    return found

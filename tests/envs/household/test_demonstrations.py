@@ -1,0 +1,88 @@
+"""Examples for a warm start."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from threespo_bench.errors import UsageError
+from threespo_envs.household.demonstrations import EXPERTS, Demonstration, demonstrations
+from threespo_envs.household.environment import HouseholdConfig, HouseholdEnvironment
+
+
+def examples(
+    count: int, seed: int = 0, detour: float = 0.0, max_turns: int = 30, expert: str = "searcher", taught: float = 1.0, **options: object
+) -> list[Demonstration]:
+    environment = HouseholdEnvironment(HouseholdConfig(**options))  # type: ignore[arg-type]
+    return list(demonstrations(environment, count, seed, detour, max_turns, expert, taught))
+
+
+def test_they_are_repeatable_and_seeds_use_other_games() -> None:
+    assert examples(5, 1, 0.3) == examples(5, 1, 0.3)
+    keys = [{example.task_key for example in examples(20, seed)} for seed in (0, 1)]
+    assert not keys[0] & keys[1]
+    assert all(key.startswith("household/demonstrations/") for key in keys[0] | keys[1])
+
+
+def test_without_detours_all_episodes_are_won_within_the_limit() -> None:
+    for _, episode in itertools.groupby(examples(60), key=lambda example: example.task_key):
+        turns = list(episode)
+        assert [example.turn for example in turns] == list(range(len(turns)))
+        assert len(turns) < 30
+        assert not any(example.detour for example in turns)
+
+
+def test_detours_are_recorded_as_what_to_answer() -> None:
+    turns = examples(200, detour=0.3)
+    strays = [example for example in turns if example.detour]
+    assert 0.27 < len(strays) / len(turns) < 0.33
+    verbs = {example.response.split()[0] for example in strays}
+    assert {"go", "open", "take", "move", "close"} <= verbs
+    assert not verbs & {"examine", "help", "inventory", "look"}
+    longer = len(turns) / 200
+    assert longer > len(examples(200)) / 200 + 2
+
+
+def test_what_was_done_is_in_the_next_prompt() -> None:
+    turns = examples(20, detour=0.4, history_length=1)
+    for example, following in itertools.pairwise(turns):
+        if following.turn == example.turn + 1:
+            assert f"{example.response} . " in following.messages[0]["content"]
+
+
+def test_the_oracle_goes_straight_to_the_win() -> None:
+    environment = HouseholdEnvironment(HouseholdConfig())
+    for key, episode in itertools.groupby(examples(30, expert="oracle"), key=lambda example: example.task_key):
+        number = int(key.rpartition("/")[2])
+        game = environment.load_game(environment.task("demonstrations", number))
+        assert [example.response for example in episode] == list(game.walkthrough)
+
+
+@pytest.mark.parametrize("expert", EXPERTS)
+def test_detours_that_are_not_taught_are_carried_out_all_the_same(expert: str) -> None:
+    taught, untaught, half = (examples(60, detour=0.4, expert=expert, taught=share) for share in (1.0, 0.0, 0.5))
+    assert [(example.messages, example.detour) for example in taught] == [(example.messages, example.detour) for example in untaught]
+    pairs = list(zip(taught, untaught, half, strict=True))
+    assert all(one.response == other.response for one, other, _ in pairs if not one.detour)
+    assert sum(one.response != other.response for one, other, _ in pairs) > 0.25 * len(pairs)
+    assert all(mixed.response in (one.response, other.response) for one, other, mixed in pairs)
+    strays = [(one.response, mixed.response) for one, other, mixed in pairs if one.response != other.response]
+    assert 0.35 < sum(one == mixed for one, mixed in strays) / len(strays) < 0.65
+
+
+def test_an_unknown_expert_is_refused_with_advice() -> None:
+    with pytest.raises(UsageError, match="orakle") as failure:
+        examples(1, expert="orakle")
+    assert "oracle" in failure.value.fix
+
+
+def test_the_limit_cuts() -> None:
+    assert max(example.turn for example in examples(20, max_turns=4)) == 3
+
+
+def test_other_templates() -> None:
+    example = examples(1, template="verl_agent")[0]
+    assert example.response.startswith("<think>")
+    assert "<action>go to " in example.response
+    assert "[" in example.messages[0]["content"]

@@ -1,0 +1,146 @@
+"""Run directories made by code: realistic learning curves and everything that goes wrong in a store.
+
+``python synthetic_runs.py FOLDER`` writes the golden store, to look at its report.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+EPISODES = 128
+BUDGET = 40_000
+KINDS = ("pick_and_place", "look_at_in_light", "clean_and_place", "heat_and_place", "cool_and_place", "pick_two_and_place")
+SHAPES = {  # name: start, end, env steps to the middle, tokens per env step, env steps per iteration, optimiser steps per iteration
+    "threespo": (0.31, 0.86, 13_000, 9.0, 900, 6),
+    "gigpo": (0.31, 0.70, 17_000, 12.5, 1500, 2),
+    "grpo": (0.31, 0.58, 20_000, 12.0, 1500, 2),
+}
+
+
+def write_run(
+    folder: Path,
+    algorithm: str,
+    seed: int,
+    env: str = "household",
+    steps: int = BUDGET,
+    budget: int = BUDGET,
+    state: str = "finished",
+    error: str | None = None,
+    level: float | None = None,
+    options: dict[str, Any] | None = None,
+    manifest: dict[str, Any] | None = None,
+    temperature: float = 0.4,
+) -> Path:
+    """One run up to ``steps`` environment steps. ``level`` makes a constant curve; ``manifest`` overrides digests."""
+    folder.mkdir(parents=True)
+    start, end, middle, tokens, per_iteration, updates = SHAPES.get(algorithm, SHAPES["grpo"])
+    rng = np.random.default_rng([seed, sum(map(ord, algorithm + env))])
+    end = end + 0.05 * rng.standard_normal()
+
+    def success(x: float) -> float:
+        if level is not None:
+            return level
+        return start + (end - start) / (1 + np.exp(-(x - middle) / 5_000)) - (end - start) / (1 + np.exp(middle / 5_000))
+
+    metrics, timings = _rows(success, rng, steps, tokens, per_iteration, updates)
+    config = {
+        "algorithm": {"name": algorithm, "options": {"group_size": 8, **(options or {})}},
+        "env": {"name": env, "options": {}},
+        "engine": {"name": "embedded", "options": {}},
+        "evaluation": {"every_env_steps": 4000, "episodes": EPISODES, "split": "valid_unseen", "temperature": temperature},
+        "seed": seed,
+        "budget": {"env_steps": budget, "tokens": None, "updates": None, "iterations": None},
+        "experiment": "first",
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    digests = {"task_order_digest": f"{seed:02d}a7c1e4b9d2f0", "starting_weights_digest": "5e1f00c4a2b7d9", "evaluation_tasks_digest": "91bd03e7aa54c8"}
+    content = {"algorithm": {"name": algorithm, "owner": "threespo-bench 0.1.0"}, "versions": {"torch": "2.9", "numpy": "2.4"}, **digests, **(manifest or {})}
+    write_json(folder / "manifest.json", content)
+    write_json(folder / "status.json", {"state": state, "error": error})
+    write_lines(folder / "metrics.jsonl", metrics)
+    write_lines(folder / "timings.jsonl", timings)
+    return folder
+
+
+def _rows(success: Callable[[float], float], rng: np.random.Generator, steps: int, tokens: float, per_iteration: int, updates: int) -> tuple[list, list]:
+    metrics: list[dict[str, Any]] = []
+    timings: list[dict[str, Any]] = []
+    spent, iteration, seconds, due = 0, 0, 0.0, 0
+    while True:
+        totals = {"iteration": iteration, "env_steps": spent, "tokens": int(spent * tokens), "updates": iteration * updates, "episodes": spent // 20}
+        if spent >= due or spent >= steps:
+            metrics.append({"kind": "eval", **totals, **_evaluation(success(spent), rng)})
+            seconds += 6.0
+            timings.append({"kind": "eval", **totals, "seconds": round(seconds, 3), "seconds/evaluation": 6.0})
+            due = (spent // 4_000 + 1) * 4_000
+        if spent >= steps:
+            return metrics, timings
+        spent += int(per_iteration * rng.uniform(0.9, 1.1))
+        iteration += 1
+        totals = {"iteration": iteration, "env_steps": spent, "tokens": int(spent * tokens), "updates": iteration * updates, "episodes": spent // 20}
+        rate = float(np.clip(success(spent) - 0.08 + 0.06 * rng.standard_normal(), 0, 1))
+        metrics.append({"kind": "train", **totals, "train/success": round(rate, 4), "update/kl": 0.01})
+        seconds += per_iteration * 0.012
+        phases = {"seconds/rollout": per_iteration * 0.008, "seconds/update": per_iteration * 0.004, "peak_memory_mb": 780.0 + iteration}
+        timings.append({"kind": "train", **totals, "seconds": round(seconds, 3), **phases})
+
+
+def _evaluation(rate: float, rng: np.random.Generator) -> dict[str, float]:
+    counts = [EPISODES // 6 + (place < EPISODES % 6) for place in range(6)]
+    wins = [int(rng.binomial(count, np.clip(rate + 0.12 - 0.05 * place, 0.0, 1.0))) for place, count in enumerate(counts)]
+    kinds = {f"success/{kind}": won / count for kind, won, count in zip(KINDS, wins, counts, strict=True)}
+    return {"success": sum(wins) / EPISODES, **kinds, "valid_actions": 0.97, "turns": 14.5}
+
+
+def write_json(path: Path, value: Any) -> None:
+    """``value`` as a JSON file."""
+    path.write_text(json.dumps(value, indent=1))
+
+
+def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Rows as a JSON-lines file."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_curve(folder: Path, algorithm: str, seed: int, values: Sequence[float], x: Sequence[float] | None = None, **more: Any) -> Path:
+    """A run whose evaluations are exactly ``values``, at ``x`` environment steps (by default 0, 1000, ...)."""
+    places = list(x) if x is not None else [1_000 * place for place in range(len(values))]
+    write_run(folder, algorithm, seed, steps=1, budget=int(places[-1]), **more)
+    rows = [
+        {"kind": "eval", "iteration": n, "env_steps": at, "tokens": 10 * at, "updates": n, "episodes": n, "success": v}
+        for n, (at, v) in enumerate(zip(places, values, strict=True))
+    ]
+    write_lines(folder / "metrics.jsonl", rows)
+    return folder
+
+
+def golden_store(root: Path) -> Path:
+    """Three algorithms x three seeds with a failed run, a missing seed, unequal lengths, one algorithm with one seed, a resumed and a torn run."""
+    store = root / "first"
+    for seed in (0, 1, 2):
+        write_run(store / f"threespo-household-s{seed}", "threespo", seed)
+        if seed == 1:
+            error = "Traceback (most recent call last):\n  ...\nEngineError: the loss is not finite at iteration 14"
+            write_run(store / "gigpo-household-s1", "gigpo", 1, steps=21_000, state="failed", error=error)
+        else:
+            write_run(store / f"gigpo-household-s{seed}", "gigpo", seed)
+        if seed != 2:
+            write_run(store / f"grpo-household-s{seed}", "grpo", seed, steps=BUDGET if seed else 38_500)
+    write_run(store / "mirror-household-s0", "mirror", 0, level=0.31)
+    torn = store / "threespo-household-s2" / "metrics.jsonl"
+    torn.write_text(torn.read_text() + '{"kind": "train", "iterat')
+    resumed = store / "gigpo-household-s0" / "metrics.jsonl"
+    lines = resumed.read_text().splitlines()
+    resumed.write_text("\n".join([*lines[:12], *lines[9:]]) + "\n")
+    return store
+
+
+if __name__ == "__main__":
+    print(golden_store(Path(sys.argv[1])))

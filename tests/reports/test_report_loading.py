@@ -1,0 +1,118 @@
+"""Reading run directories, whole and damaged."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+from synthetic_runs import write_curve, write_lines, write_run
+
+from threespo_reports.loading import load, one_line, variant_labels
+
+
+def messages(path: Path) -> dict[str, str]:
+    """Where -> message of all problems of the store in ``path``."""
+    return {problem.where: problem.message for problem in load([path]).problems}
+
+
+def test_a_whole_run_is_one_row_and_its_evaluations(tmp_path: Path) -> None:
+    write_curve(tmp_path / "exp" / "a", "grpo", 3, [0.1, 0.2])
+    store = load([tmp_path / "exp"])
+    assert store.problems == ()
+    assert store.folder == "exp"
+    row = store.runs.iloc[0]
+    assert (row["run"], row["env"], row["algorithm"], row["seed"], row["state"]) == ("a", "household", "grpo", 3, "finished")
+    assert store.evaluations[["env_steps", "tokens", "success"]].to_numpy().tolist() == [[0, 0, 0.1], [1000, 10_000, 0.2]]
+
+
+def test_names_are_relative_so_a_store_can_be_moved(tmp_path: Path) -> None:
+    write_curve(tmp_path / "x" / "exp" / "a", "grpo", 0, [0.1, 0.2])
+    before = load([tmp_path / "x" / "exp"])
+    (tmp_path / "x").rename(tmp_path / "y")
+    after = load([tmp_path / "y" / "exp"])
+    assert before.inputs == after.inputs
+    assert before.runs.equals(after.runs)
+
+
+def test_one_run_is_found_from_any_path_above_it(tmp_path: Path) -> None:
+    run = write_curve(tmp_path / "runs" / "exp" / "a", "grpo", 0, [0.1, 0.2])
+    (run / "checkpoints" / "5").mkdir(parents=True)
+    (run / "checkpoints" / "5" / "status.json").write_text("{}")
+    shutil.copytree(run, tmp_path / "runs" / "mlruns" / "1" / "artifacts")
+    assert [len(load([path]).runs) for path in (run, run.parent, tmp_path)] == [1, 1, 1]
+    assert len(load([run, run.parent]).runs) == 1
+
+
+def test_torn_and_damaged_lines_are_skipped_counted_and_named(tmp_path: Path) -> None:
+    run = write_curve(tmp_path / "e" / "a", "grpo", 0, [0.1, 0.2, 0.3])
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join([lines[0], "\x00\x00", lines[1], '{"kind": "eval"}', '{"kind": "eval", "env_st']))
+    assert messages(tmp_path) == {"a": "metrics.jsonl: 2 damaged lines skipped (line 2, 4); the last line is torn and was skipped"}
+    assert load([tmp_path]).evaluations["success"].tolist() == [0.1, 0.2]
+
+
+def test_a_last_line_without_newline_is_whole_if_it_reads(tmp_path: Path) -> None:
+    run = write_curve(tmp_path / "e" / "a", "grpo", 0, [0.1, 0.2])
+    (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text().rstrip("\n"))
+    assert messages(tmp_path) == {}
+    assert len(load([tmp_path]).evaluations) == 2
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "manifest.json", "status.json", "metrics.jsonl", "timings.jsonl"])
+@pytest.mark.parametrize("content", [None, b"", b"{\xff\xfe", b"[1, 2]\n"])
+def test_no_file_is_needed(tmp_path: Path, name: str, content: bytes | None) -> None:
+    run = write_curve(tmp_path / "e" / "a", "grpo", 0, [0.1, 0.2])
+    (run / name).unlink()
+    if content is not None:
+        (run / name).write_bytes(content)
+    store = load([tmp_path])
+    assert len(store.runs) == 1
+    if content is None or not name.endswith("jsonl"):
+        assert any(name in problem.message for problem in store.problems)
+
+
+def test_missing_paths_are_named(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    store = load([tmp_path / "gone", tmp_path / "empty"])
+    assert [(problem.where, problem.message) for problem in store.problems] == [("gone", "the run directory is missing"), ("empty", "holds no run")]
+    assert store.runs.empty
+
+
+def test_a_resumed_run_counts_each_step_once(tmp_path: Path) -> None:
+    run = write_curve(tmp_path / "e" / "a", "grpo", 0, [0.1, 0.2, 0.3, 0.4])
+    rows = [{"kind": "eval", "iteration": n, "env_steps": 1000 * n, "success": value} for n, value in ((0, 0.1), (1, 0.9), (2, 0.9), (1, 0.2), (2, 0.3))]
+    write_lines(run / "metrics.jsonl", rows)
+    assert load([tmp_path]).evaluations["success"].tolist() == [0.1, 0.2, 0.3]
+    assert "2 rows were measured again" in messages(tmp_path)["a"]
+
+
+def test_iterations_that_spend_nothing_are_no_repeats(tmp_path: Path) -> None:
+    run = write_curve(tmp_path / "e" / "a", "grpo", 0, [0.1, 0.2])
+    write_lines(run / "metrics.jsonl", [{"kind": "train", "iteration": n, "env_steps": 100, "train/success": None} for n in (1, 2, 3)])
+    store = load([tmp_path])
+    assert len(store.training) == 3
+    assert math.isnan(store.training["train/success"].iloc[0])
+
+
+def test_variants_of_an_algorithm_get_labels_of_their_own() -> None:
+    plain = ("threespo", {"alpha": 50, "lr": 1e-5})
+    assert variant_labels({"a": plain, "b": plain}) == {"a": "threespo", "b": "threespo"}
+    labels = variant_labels({"a": plain, "b": ("threespo", {"alpha": 0.3, "lr": 1e-5}), "c": ("grpo", {})})
+    assert labels == {"a": "threespo (alpha=50)", "b": "threespo (alpha=0.3)", "c": "grpo"}
+    presets = {"a": ("threespo", {"preset": "paper", "alpha": 50}), "b": ("threespo", {"preset": "threespo", "alpha": 0.3})}
+    assert variant_labels(presets) == {"a": "threespo (preset=paper)", "b": "threespo (preset=threespo)"}
+
+
+def test_time_and_memory_are_summed_over_phases(tmp_path: Path) -> None:
+    write_run(tmp_path / "e" / "a", "grpo", 0, steps=5_000, budget=5_000)
+    row = load([tmp_path]).runs.iloc[0]
+    assert row["seconds"] == pytest.approx(row["seconds/rollout"] + row["seconds/update"] + row["seconds/evaluation"], abs=0.01)
+    assert row["peak_memory_mb"] > 780
+
+
+def test_errors_become_one_line() -> None:
+    assert one_line("Traceback (most recent call last):\n  x\nValueError: bad\n") == "ValueError: bad"
+    assert one_line(None) == ""
+    assert len(one_line("x" * 5000)) == 200
