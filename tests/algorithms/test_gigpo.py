@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from batches import b1, b2, turns
+
+from tests.algorithms.batches import b1, b2, turns
 from threespo_algorithms.gigpo import GiGPO, GiGPOConfig
 from threespo_algorithms.group_statistics import discounted_returns
-
 from threespo_bench.errors import DataError, UsageError
 
 REFERENCE = {"statistics_unit": "row", "singleton": "raw", "penalty_stage": "before_norm"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from batches import b1, b3, turns
-from threespo_algorithms.grpo import GRPO, GRPOConfig
 
+from tests.algorithms.batches import b1, b3, turns
+from threespo_algorithms.grpo import GRPO, GRPOConfig
 from threespo_bench.errors import UsageError
 
 REFERENCE = {"statistics_unit": "row", "singleton": "raw", "penalty_stage": "before_norm"}

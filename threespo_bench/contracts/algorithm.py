@@ -23,12 +23,14 @@ class Credit:
     Attributes:
         advantages: (N, T) float64, exactly 0 where the response mask is false.
         selected: (N,) bool, the rows that take part in the update; None means all rows that are not padding.
+        scale: factor on the policy loss; below 1 for a batch that is smaller than usual and shall move the policy less.
         returns: (N, T) float64 targets of a critic, or None.
         diagnostics: scalars for the metrics (group count, shares, moments ...), each finite.
     """
 
     advantages: np.ndarray
     selected: np.ndarray | None = None
+    scale: float = 1.0
     returns: np.ndarray | None = None
     diagnostics: dict[str, float] = field(default_factory=dict)
 

@@ -36,6 +36,10 @@ class TreeAlgorithm(Algorithm):
         """Add the columns that :meth:`credit` reads (what is known of the states before this wave's outcomes) to ``turns.extras``."""
 
     @abstractmethod
+    def unsolved(self, task_key: str, keys: tuple[str, ...]) -> None:
+        """A search ended (its budget is spent, or nothing is left to expand) before any trajectory did; ``keys`` is the path it was following."""
+
+    @abstractmethod
     def rank(self, turns: TurnBatch) -> np.ndarray:
         """(N,) the larger, the earlier a child is expanded; ties go to the lower sample index."""
 
@@ -76,15 +80,18 @@ class SearchTree:
         self._episode = Episode(context.environment, context.max_turns, context.anchor)
         self._episode.start(task, context.streams.integer("reset", task.key))
         state = self._episode.state
-        self._stack = [Node(f"{context.iteration}/{place}", state, (state.anchor,), (self._search_key(),))]
+        self._following = Node(f"{context.iteration}/{place}", state, (state.anchor,), (self._search_key(),))
+        self._stack = [self._following]
         self._expanded: set[str] = set()
         self._steps = self._leaves = 0
+        self._solved = self._over = False
 
     def pop(self, algorithm: TreeAlgorithm, seen: Counter[str]) -> tuple[Node, int] | None:
         """The next state to expand and its number of samples; None when the search is over."""
-        while self._stack and self._steps < self._settings.env_steps_per_tree and self._leaves < self._settings.leaves_per_tree:
+        settings = self._settings
+        while self._stack and self._steps < settings.env_steps_per_tree and self._leaves < settings.leaves_per_tree:
             node = self._stack.pop()
-            if self._settings.graph_search and node.places[-1] in self._expanded:
+            if settings.graph_search and node.places[-1] in self._expanded:
                 seen["repeated"] += 1
                 continue
             count = algorithm.samples(self._task.key, node.keys[-1], root=node.depth == 0)
@@ -94,8 +101,19 @@ class SearchTree:
                 seen["pruned_root"] += node.depth == 0
                 continue
             self._expanded.add(node.places[-1])
+            self._following = node
             return node, count
+        self._finish(algorithm, seen)
         return None
+
+    def _finish(self, algorithm: TreeAlgorithm, seen: Counter[str]) -> None:
+        """Tell the algorithm, once, if the search ended without any ending."""
+        if not self._over:
+            self._over = True
+            seen["trees"] += 1
+            seen["solved"] += self._solved
+            if self._leaves == 0:
+                algorithm.unsolved(self._task.key, self._following.keys)
 
     async def expand(self, node: Node, count: int) -> list[Child]:
         """Sample ``count`` actions in ``node`` and carry each out from a restored copy of the state."""
@@ -111,6 +129,7 @@ class SearchTree:
             reached = Node(f"{node.node_id}/{i}", episode.state, (*node.keys, turn.next_anchor), (*node.places, self._search_key()))
             children.append(Child(node, turn, reached))
             self._leaves += episode.ended
+            self._solved |= turn.success
             context.budget.charge(env_steps=1, tokens=len(generation.token_ids), prompt_tokens=len(generation.prompt_ids), episodes=int(episode.ended))
             context.tick()
         self._steps += count
@@ -152,11 +171,10 @@ class AdaptiveTreeSampler(Sampler):
             turns = _wave(families)
             algorithm.annotate(turns)
             rank = algorithm.rank(turns)  # before the loop writes this wave's outcomes into the statistics (D10)
+            bounds = np.cumsum([0, *map(len, families)])
             yield turns
-            start = 0
-            for (tree, _), children in zip(popped, families, strict=True):
-                tree.push(children, rank[start : start + len(children)])
-                start += len(children)
+            for (tree, _), children, start, end in zip(popped, families, bounds, bounds[1:], strict=False):
+                tree.push(children, rank[start:end])
 
     def diagnostics(self) -> dict[str, float]:
         """What the last iteration's search did: states popped, given up and repeated, and the distribution of n(s)."""
@@ -167,6 +185,7 @@ class AdaptiveTreeSampler(Sampler):
             "tree/repeated_states": float(self._seen["repeated"]),
             "tree/truncated_share": counts.get(0, 0) / popped,
             "tree/single_sample_share": counts.get(1, 0) / popped,
+            "tree/solved_share": self._seen["solved"] / max(self._seen["trees"], 1),
             "tree/pruned_roots": float(self._seen["pruned_root"]),
             "tree/mean_samples": sum(n * number for n, number in counts.items()) / popped,
         }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from threespo_bench.contracts.engine import Generation
@@ -91,6 +93,9 @@ class Episode:
         before = self._state
         action = self._environment.parse(generation.text, before.observation)
         step = self._environment.step(action.command)
+        if not (isinstance(step.reward, Real) and math.isfinite(step.reward)):
+            name = type(self._environment).__name__
+            raise DataError(f"{name} gave the reward {step.reward!r} for the command {action.command!r} in {before.task.key}: not a finite number")
         history = (*before.history, Turn(before.observation.text, action.command))
         truncated = len(history) >= self._max_turns and not step.terminated
         self._state = EpisodeState(

@@ -42,6 +42,8 @@ class WarmStartOptions:
 
     episodes: int = 2400
     detour: float = 0.4
+    hesitation: float = 0.5
+    expert: str = "searcher"
     max_turns: int = 40
     batch_turns: int = 64
     learning_rate: float = 2e-3
@@ -81,7 +83,7 @@ def warm_start(out: Path, seed: int = 0, options: WarmStartOptions | None = None
 def encode(tokenizer: Qwen2Tokenizer, options: WarmStartOptions, seed: int) -> list[Example]:
     """All turns of the demonstrations as tokens."""
     environment = HouseholdEnvironment(HouseholdConfig())
-    turns = demonstrations(environment, options.episodes, seed, options.detour, options.max_turns)
+    turns = demonstrations(environment, options.episodes, seed, options.detour, options.max_turns, options.hesitation, options.expert)
     examples: list[Example] = []
     while chunk := list(islice(turns, 1024)):
         prompts = [tokenizer.apply_chat_template(turn.messages, add_generation_prompt=True, tokenize=False) for turn in chunk]

@@ -1,0 +1,34 @@
+"""Chat messages to token ids: the tokenizer's own chat template, without the overhead of a call per prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from threespo_bench.contracts.environment import Message
+
+
+class PromptEncoder:
+    """Renders and encodes chat prompts; equal prompts of one call are rendered once.
+
+    Args:
+        tokenizer: a fast tokenizer with a chat template.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        self._backend = tokenizer.backend_tokenizer
+        self._backend.no_padding()
+        self._backend.no_truncation()
+
+    def encode(self, prompts: Sequence[list[Message]]) -> list[np.ndarray]:
+        """int32 vectors, one per prompt; equal prompts share one vector object."""
+        keys = [tuple((message["role"], message["content"]) for message in prompt) for prompt in prompts]
+        unique = dict(zip(keys, prompts, strict=True))
+        texts = [self._tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False) for prompt in unique.values()]
+        # The template writes the special tokens itself, so none is added here.
+        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        ids = {key: np.array(encoding.ids, np.int32) for key, encoding in zip(unique, encodings, strict=True)}
+        return [ids[key] for key in keys]

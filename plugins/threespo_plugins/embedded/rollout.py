@@ -1,0 +1,73 @@
+"""The rollout engine of the embedded engine: chat prompts in, sampled responses out, batched over everything that waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from threespo_bench.contracts.engine import Generation, RolloutEngine, Sampling
+from threespo_bench.contracts.environment import Message
+from threespo_bench.errors import EngineError, UsageError
+from threespo_plugins.embedded.generation import Request, Response, generate
+from threespo_plugins.embedded.policy import Policy
+from threespo_plugins.embedded.prompts import PromptEncoder
+from threespo_plugins.embedded.scheduler import BatchScheduler
+
+_Chat = tuple[list[Message], int, Sampling]
+
+
+class EmbeddedRollout(RolloutEngine):
+    """Generates with the learner's own weights.
+
+    Since the weights are shared, a change of them is visible at once; generating between an update and ``publish`` is refused,
+    because those tokens would carry the version of other weights.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._encoder = PromptEncoder(policy.tokenizer)
+        self._scheduler: BatchScheduler[_Chat, Generation] = BatchScheduler(self._answer)
+
+    @property
+    def version(self) -> int:  # type: ignore[override]
+        """The policy version that generations carry."""
+        return self._policy.version
+
+    async def generate(self, messages: list[Message], seed: int, sampling: Sampling) -> Generation:
+        """See :meth:`RolloutEngine.generate`. Temperature 0 takes the most probable token."""
+        if sampling.temperature < 0 or sampling.max_new_tokens < 1:
+            raise UsageError(f"{sampling} is out of range: temperature must be >= 0 and max_new_tokens >= 1")
+        return await self._scheduler.submit((messages, seed, sampling))
+
+    def _answer(self, chats: Sequence[_Chat]) -> list[Generation | Exception]:
+        if self._policy.unpublished:
+            raise EngineError("the weights were updated but not published: call publish() before generating")
+        prompts = self._encoder.encode([messages for messages, _, _ in chats])
+        answers: list[Generation | Exception] = [self._too_long(prompt) for prompt in prompts]  # replaced below where it fits
+        fitting = [i for i, prompt in enumerate(prompts) if len(prompt) < self._policy.limit]
+        # Rows of similar length share a forward pass, so that little of it is padding.
+        fitting.sort(key=lambda i: (len(prompts[i]), i))
+        for start in range(0, len(fitting), self._policy.config.max_batch):
+            rows = fitting[start : start + self._policy.config.max_batch]
+            responses = generate(self._policy, [self._request(prompts[i], chats[i]) for i in rows])
+            for i, answer in zip(rows, self._generations([prompts[i] for i in rows], responses), strict=True):
+                answers[i] = answer
+        return answers
+
+    def _request(self, prompt: np.ndarray, chat: _Chat) -> Request:
+        _, seed, sampling = chat
+        return Request(prompt, seed, sampling.temperature, min(sampling.max_new_tokens, self._policy.limit - len(prompt)))
+
+    def _generations(self, prompts: Sequence[np.ndarray], responses: Sequence[Response]) -> list[Generation]:
+        texts = self._policy.tokenizer.backend_tokenizer.decode_batch([response.token_ids.tolist() for response in responses], skip_special_tokens=True)
+        return [
+            Generation(prompt, response.token_ids, response.log_probs, text, self._policy.version, response.finished)
+            for prompt, response, text in zip(prompts, responses, texts, strict=True)
+        ]
+
+    def _too_long(self, prompt: np.ndarray) -> EngineError:
+        return EngineError(
+            f"a prompt of {len(prompt)} tokens does not fit the model's context of {self._policy.limit} tokens",
+            fix="shorten the prompt (history, observation), or take a model with a longer context",
+        )

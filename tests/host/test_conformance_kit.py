@@ -1,0 +1,210 @@
+"""The kit for plugin authors accepts the built-in plugins and catches each breach of a contract."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from threespo_algorithms.gigpo import GiGPO
+from threespo_algorithms.grpo import GRPO
+from threespo_algorithms.threespo import ThreeSPO
+from threespo_bench.contracts.algorithm import Credit
+from threespo_bench.contracts.environment import Action, Message, Observation, PromptContext, Step, Task
+from threespo_bench.testing import check_algorithm, check_environment, sample_turns
+from threespo_bench.turns import TurnBatch
+from threespo_envs.household.environment import HouseholdEnvironment
+
+
+@pytest.mark.parametrize("algorithm", [GRPO, GiGPO])
+def test_the_built_in_algorithms_pass(algorithm: type) -> None:
+    check_algorithm(algorithm)
+
+
+def test_an_algorithm_with_columns_of_its_own_needs_a_batch() -> None:
+    with pytest.raises(ValueError, match="pass turns= with them"):
+        check_algorithm(ThreeSPO)
+
+
+def test_the_sample_has_every_kind_of_episode() -> None:
+    turns = sample_turns()
+    assert turns.success.any()
+    assert turns.truncated.any()
+    assert (turns.terminated & ~turns.success).any()
+    assert not turns.action_valid.all()
+
+
+class Spoilt(GRPO):
+    """GRPO whose credit is spoilt by subclasses."""
+
+    def credit(self, turns: TurnBatch) -> Credit:
+        return self.spoil(super().credit(turns), turns)
+
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        raise NotImplementedError
+
+
+class OutsideTheMask(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, advantages=credit.advantages + 1.0)
+
+
+class NotFinite(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, advantages=np.where(turns.response_mask, np.inf, 0.0))
+
+
+class WrongShape(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, advantages=credit.advantages[:, 0])
+
+
+class Random(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, advantages=np.where(turns.response_mask, np.random.default_rng().normal(size=turns.response_mask.shape), 0.0))
+
+
+class ChangesTheBatch(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        turns.step_reward[0] += 1e-3
+        return credit
+
+
+class ReadsMaskedValues(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        tail = np.nan_to_num(turns.old_log_probs, nan=5.0)[~turns.response_mask].sum()
+        return replace(credit, advantages=np.where(turns.response_mask, credit.advantages + tail, 0.0))
+
+
+class DependsOnOrder(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, advantages=np.where(turns.response_mask, credit.advantages + np.arange(len(turns))[:, None], 0.0))
+
+
+class CountsPadding(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, advantages=np.where(turns.response_mask, credit.advantages + turns.step_reward.sum(), 0.0))
+
+
+class NotANumber(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, diagnostics={"mean": float("nan")})
+
+
+class SilentAboutColumns(GRPO):
+    requires = ("values",)
+
+
+class ForgetsItsState(GRPO):
+    seen = 0
+
+    def observe(self, turns: TurnBatch) -> None:
+        self.seen += len(turns)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+
+class StateThatCannotBeSaved(GRPO):
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": {1, 2}}
+
+
+class Nameless(GRPO):
+    title = ""
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "complaint"),
+    [
+        (OutsideTheMask, "false response mask is not 0"),
+        (NotFinite, "not finite"),
+        (WrongShape, "shape"),
+        (Random, "two calls"),
+        (ChangesTheBatch, "changed the batch"),
+        (ReadsMaskedValues, "under a false response mask changed"),
+        (DependsOnOrder, "order of the rows"),
+        (CountsPadding, "padding"),
+        (NotANumber, "diagnostic mean is nan"),
+        (SilentAboutColumns, "does without the column values"),
+        (ForgetsItsState, "differs after load_state_dict"),
+        (StateThatCannotBeSaved, "holds a set"),
+        (Nameless, "title is empty"),
+    ],
+)
+def test_a_breach_by_an_algorithm_is_named(algorithm: type, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_algorithm(algorithm)
+
+
+def household() -> HouseholdEnvironment:
+    return HouseholdEnvironment(HouseholdEnvironment.Config())
+
+
+def test_the_household_passes() -> None:
+    check_environment(household())
+
+
+class Unsorted(HouseholdEnvironment):
+    def tasks(self, split: str) -> Sequence[Task]:
+        return list(super().tasks(split))[::-1]
+
+
+class ForgetsTheAdmissible(HouseholdEnvironment):
+    def parse(self, response: str, observation: Observation) -> Action:
+        return replace(super().parse(response, observation), admissible=None)
+
+
+class NoReason(HouseholdEnvironment):
+    def parse(self, response: str, observation: Observation) -> Action:
+        return replace(super().parse(response, observation), reason="")
+
+
+class RewardsNothing(HouseholdEnvironment):
+    def step(self, command: str) -> Step:
+        return replace(super().step(command), reward=float("nan"))
+
+
+class ToldAnotherStory(HouseholdEnvironment):
+    def restore(self, snapshot: Any) -> Observation:
+        return replace(super().restore(snapshot), text="nothing")
+
+
+class OddMessages(HouseholdEnvironment):
+    def render(self, context: PromptContext) -> list[Message]:
+        return [{"text": "hello"}]
+
+
+class Moody(HouseholdEnvironment):
+    count = 0
+
+    def step(self, command: str) -> Step:
+        Moody.count += 1
+        step = super().step(command)
+        return replace(step, observation=replace(step.observation, text=f"{Moody.count}"))
+
+
+class SharesItsGame(HouseholdEnvironment):
+    def spawn(self) -> HouseholdEnvironment:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("environment", "complaint"),
+    [
+        (Unsorted, "not sorted"),
+        (ForgetsTheAdmissible, "says admissible=None"),
+        (NoReason, "a reason is given exactly if"),
+        (RewardsNothing, "a reward is nan"),
+        (ToldAnotherStory, "restore"),
+        (OddMessages, "a message has the keys"),
+        (Moody, "gave another episode"),
+        (SharesItsGame, "changed this one"),
+    ],
+)
+def test_a_breach_by_an_environment_is_named(environment: type, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_environment(environment(environment.Config()))

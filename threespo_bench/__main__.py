@@ -1,0 +1,5 @@
+"""``python -m threespo_bench``."""
+
+from threespo_bench.cli import main
+
+main()

@@ -1,0 +1,174 @@
+"""From a configuration to the parts of a run: plugins loaded, constructed and checked against one another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import ceil, prod
+from pathlib import Path
+from typing import Any
+
+from threespo_bench.budget import Budget
+from threespo_bench.config.plain import to_plain
+from threespo_bench.config.schema import RunConfig
+from threespo_bench.contracts.algorithm import Algorithm
+from threespo_bench.contracts.engine import Engine
+from threespo_bench.contracts.environment import Environment, Task
+from threespo_bench.errors import DataError, UsageError
+from threespo_bench.host import PluginHost
+from threespo_bench.seeding import Streams
+from threespo_bench.tasks import TaskStream
+from threespo_bench.training import TrainingRun
+
+HOST_CAPABILITIES = frozenset({"restore"})
+"""What every environment has because the host does it where the environment does not: going back, by replaying the actions."""
+
+
+def build(config: RunConfig, host: PluginHost) -> TrainingRun:
+    """Everything the loop works on; nothing is recorded anywhere until the runner connects it.
+
+    Raises:
+        UsageError: parts that do not fit one another, with the setting to change.
+        DataError: tasks or model cannot be read.
+    """
+    parts = load_parts(config, host)
+    streams = Streams(config.seed)
+    engine = parts.engine_class(config.engine.options, model_path(config, host), config.seed)
+    return TrainingRun(
+        config=config,
+        algorithm=parts.algorithm,
+        environment=parts.environment,
+        engine=engine,
+        streams=streams,
+        budget=Budget(config.budget),
+        tasks=TaskStream(parts.training_tasks, streams),
+        evaluation_tasks=parts.evaluation_tasks,
+        log=lambda kind, metrics, seconds: None,
+        checkpoint=lambda: None,
+    )
+
+
+@dataclass
+class Parts:
+    """The parts of a run that cost little, checked; the engine is not constructed yet."""
+
+    algorithm: Algorithm
+    environment: Environment
+    engine_class: type[Engine]
+    training_tasks: Sequence[Task]
+    evaluation_tasks: Sequence[Task]
+
+
+def load_parts(config: RunConfig, host: PluginHost) -> Parts:
+    """Load and construct all but the engine, and check that the parts fit. Raises UsageError or DataError."""
+    algorithm: Algorithm = _load(host, "algorithms", config.algorithm.name)(config.algorithm.options)
+    environment_class: type[Environment] = _load(host, "environments", config.env.name)
+    engine_class: type[Engine] = _load(host, "engines", config.engine.name)
+    environment = environment_class(config.env.options)
+    _check_needs(config, algorithm, engine_class)
+    _check_anchor(config, environment)
+    training = _tasks(environment, config.train_split, config.env.name)
+    evaluation = _tasks(environment, config.evaluation.split, config.env.name)
+    return Parts(algorithm, environment, engine_class, training, list(islice(evaluation, config.evaluation.episodes)))
+
+
+def dry_run(config: RunConfig, host: PluginHost) -> dict[str, Any]:
+    """What a run would be, as plain data: everything but the engine is built, nothing is written. Raises as :func:`build`."""
+    parts = load_parts(config, host)
+    model = Path(model_path(config, host)).expanduser()
+    return {
+        "run": (Path(config.out) / config.experiment / run_name(host, config)).as_posix(),
+        "config": to_plain(config),
+        "training_tasks": len(parts.training_tasks),
+        "evaluation_tasks": len(parts.evaluation_tasks),
+        "model": str(model),
+        "parameters": parameter_count(model),
+        "iterations_at_least": _fewest_iterations(config, parts.environment),
+        "warnings": warnings(config, parts),
+    }
+
+
+def parameter_count(model: Path) -> int | None:
+    """Parameters in a folder's safetensors files, from their headers alone; None if there are none."""
+    total = 0
+    for file in sorted(model.glob("*.safetensors")):
+        with open(file, "rb") as stream:
+            header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+        total += sum(prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    return total or None
+
+
+def _fewest_iterations(config: RunConfig, environment: Environment) -> int | None:
+    """Iterations if every episode took the whole step limit; None where the budget is not one of environment steps or iterations."""
+    options, limits = config.algorithm.options, config.budget
+    episodes = options.tasks_per_iteration * getattr(options, "group_size", 1)
+    steps = episodes * (config.rollout.max_turns or environment.max_turns)
+    found = [limits.iterations] if limits.iterations else []
+    if limits.env_steps:
+        found.append(ceil(limits.env_steps / steps))
+    return min(found, default=None)
+
+
+def model_path(config: RunConfig, host: PluginHost) -> str:
+    """The folder of the starting weights."""
+    return config.model.path or str(_load(host, "models", config.model.name)())
+
+
+def display_name(host: PluginHost, config: RunConfig) -> str:
+    """What users call the configured algorithm: its first alias if it has one (``3spo``), else its name."""
+    entry = host.find("algorithms", config.algorithm.name).entry
+    return entry.aliases[0] if entry.aliases else entry.name
+
+
+def run_name(host: PluginHost, config: RunConfig) -> str:
+    """The name of a run's folder, e.g. ``3spo-household-seed0``."""
+    return f"{display_name(host, config)}-{config.env.name}-seed{config.seed}"
+
+
+def warnings(config: RunConfig, parts: Parts | TrainingRun) -> list[str]:
+    """What a user should know before the run starts and that is no error."""
+    found = []
+    have = len(parts.evaluation_tasks)
+    if have < config.evaluation.episodes:
+        found.append(f"evaluation.episodes={config.evaluation.episodes}, but the split {config.evaluation.split} has only {have} tasks: all are used")
+    if config.evaluation.split == config.train_split:
+        found.append(f"evaluation.split={config.evaluation.split} is also the training split: success is not measured on held-out tasks")
+    return found
+
+
+def _load(host: PluginHost, kind: str, name: str) -> Any:
+    return host.find(kind, name).load()
+
+
+def _check_needs(config: RunConfig, algorithm: Algorithm, engine: type[Engine]) -> None:
+    needs = set(algorithm.needs)
+    reason = f"algorithm {config.algorithm.name} needs"
+    missing = sorted(needs - engine.capabilities - HOST_CAPABILITIES)
+    if missing:
+        raise UsageError(
+            f"{reason} {' and '.join(missing)}, which engine {config.engine.name} does not offer",
+            fix=f"choose another engine (engine=NAME; 'threespo-bench info {config.engine.name}' shows what one offers), or another algorithm",
+        )
+    kl_coef = config.algorithm.options.objective.kl_coef
+    if kl_coef > 0 and "reference" not in engine.capabilities:
+        raise UsageError(
+            f"algorithm.objective.kl_coef={kl_coef} needs a reference policy, which engine {config.engine.name} does not offer",
+            fix="set algorithm.objective.kl_coef=0, or choose another engine",
+        )
+
+
+def _check_anchor(config: RunConfig, environment: Environment) -> None:
+    wanted, offered = config.algorithm.options.anchor, environment.anchors
+    if wanted not in offered:
+        raise UsageError(
+            f"algorithm.anchor={wanted}, but environment {config.env.name} has the state keys {', '.join(offered)}", fix=f"set algorithm.anchor={offered[0]}"
+        )
+
+
+def _tasks(environment: Environment, split: str, name: str) -> Sequence[Task]:
+    tasks = environment.tasks(split)
+    if not len(tasks):
+        raise DataError(f"environment {name} has no tasks in the split {split}")
+    return tasks

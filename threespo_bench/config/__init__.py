@@ -1,0 +1,1 @@
+"""Configuration: the typed schema of a run and its composition from defaults, plugins and overrides."""

@@ -1,0 +1,14 @@
+"""Conformance checks for plugin authors: call them in a test, with your class. They raise AssertionError saying what is wrong.
+
+from threespo_bench.testing import check_algorithm, check_environment
+
+def test_mine():
+    check_algorithm(Mine)
+    check_environment(MyWorld(MyWorld.Config()))
+"""
+
+from threespo_bench.testing.algorithms import check_algorithm
+from threespo_bench.testing.batches import sample_turns
+from threespo_bench.testing.environments import check_environment
+
+__all__ = ["check_algorithm", "check_environment", "sample_turns"]

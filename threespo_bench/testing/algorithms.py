@@ -1,0 +1,156 @@
+"""Does an algorithm keep its contract?"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from threespo_bench.contracts.algorithm import Algorithm, AlgorithmConfig, Credit
+from threespo_bench.contracts.sampler import Sampler
+from threespo_bench.errors import DataError
+from threespo_bench.testing.batches import sample_turns
+from threespo_bench.turns import TurnBatch
+
+_TOKEN_FLOATS = ("old_log_probs", "rollout_log_probs", "ref_log_probs")
+
+
+def check_algorithm(algorithm: type[Algorithm], config: Any = None, turns: TurnBatch | None = None) -> None:
+    """Check the declarations of an algorithm, and its credit and state on a batch.
+
+    Args:
+        algorithm: the class. config: an instance of its Config, by default the defaults.
+        turns: the batch; by default :func:`sample_turns`, which has every column of a TurnBatch and no extras.
+
+    Raises:
+        AssertionError: says what is wrong.
+        ValueError: the algorithm needs columns that the default batch does not have: give ``turns``.
+    """
+    config = config if config is not None else algorithm.Config()
+    turns = turns if turns is not None else sample_turns()
+    _check_declarations(algorithm, config)
+    lacking = [name for name in algorithm.requires if getattr(turns, name, None) is None and name not in turns.extras]
+    if lacking:
+        raise ValueError(f"{algorithm.__name__} needs the columns {', '.join(lacking)}: pass turns= with them")
+    _check_credit(algorithm(config).credit(turns), turns)
+    _check_pure(algorithm(config), turns)
+    _check_masked_values(algorithm(config), turns)
+    _check_row_order(algorithm(config), turns)
+    _check_padding(algorithm(config), turns)
+    _check_missing_columns(algorithm, config, turns)
+    _check_state(algorithm, config, turns)
+
+
+def _check_declarations(algorithm: type[Algorithm], config: Any) -> None:
+    assert issubclass(algorithm, Algorithm), f"{algorithm.__name__} is no subclass of Algorithm"
+    assert is_dataclass(algorithm.Config), f"{algorithm.__name__}.Config is no dataclass"
+    assert issubclass(algorithm.Config, AlgorithmConfig), f"{algorithm.__name__}.Config is no subclass of AlgorithmConfig"
+    assert isinstance(config, algorithm.Config), f"config is a {type(config).__name__}, not a {algorithm.Config.__name__}"
+    for name in ("title", "source"):
+        assert getattr(algorithm, name), f"{algorithm.__name__}.{name} is empty: `info` shows it"
+    assert isinstance(algorithm.needs, frozenset), f"{algorithm.__name__}.needs is no frozenset"
+    config.validate()
+    assert isinstance(algorithm(config).sampler, Sampler), f"{algorithm.__name__} has no sampler"
+
+
+def _check_credit(credit: Credit, turns: TurnBatch) -> None:
+    advantages = credit.advantages
+    assert isinstance(advantages, np.ndarray), "advantages are no array"
+    assert advantages.dtype == np.float64, f"advantages are {advantages.dtype}, not float64"
+    assert advantages.shape == turns.response_mask.shape, f"advantages have shape {advantages.shape}, expected {turns.response_mask.shape}"
+    assert np.isfinite(advantages).all(), "an advantage is not finite"
+    assert (advantages[~turns.response_mask] == 0).all(), "an advantage under a false response mask is not 0"
+    if credit.selected is not None:
+        assert credit.selected.dtype == bool, "selected is not boolean"
+        assert credit.selected.shape == (len(turns),), f"selected has shape {credit.selected.shape}, expected {(len(turns),)}"
+        assert not credit.selected[~turns.real].any(), "a padding row is selected"
+    for name, value in credit.diagnostics.items():
+        assert np.isscalar(value), f"diagnostic {name} is no scalar"
+        assert np.isfinite(value), f"diagnostic {name} is {value}"
+
+
+def _check_pure(algorithm: Algorithm, turns: TurnBatch) -> None:
+    before, state = pickle.dumps(turns), pickle.dumps(algorithm.state_dict())
+    first = algorithm.credit(turns)
+    assert pickle.dumps(turns) == before, "credit() changed the batch"
+    assert np.array_equal(first.advantages, algorithm.credit(turns).advantages), "two calls of credit() differ"
+    assert pickle.dumps(algorithm.state_dict()) == state, "credit() changed the algorithm's state"
+
+
+def _check_masked_values(algorithm: Algorithm, turns: TurnBatch) -> None:
+    spoilt = copy.deepcopy(turns)
+    for name in _TOKEN_FLOATS:
+        column = getattr(spoilt, name)
+        if column is not None:
+            column[~spoilt.response_mask] = np.nan
+    assert _equal(algorithm.credit(turns), algorithm.credit(spoilt)), "a value under a false response mask changed an advantage"
+
+
+def _check_row_order(algorithm: Algorithm, turns: TurnBatch) -> None:
+    order = np.random.default_rng(1).permutation(len(turns))
+    straight, shuffled = algorithm.credit(turns).advantages, algorithm.credit(turns.take(order)).advantages
+    assert np.allclose(straight[order], shuffled, rtol=0, atol=1e-12), "the order of the rows changed an advantage (time is step_id)"
+
+
+def _check_padding(algorithm: Algorithm, turns: TurnBatch) -> None:
+    number = len(turns)
+    padded = turns.take(np.concatenate([np.arange(number), np.zeros(3, int)]))
+    padded = replace(padded, padding=np.arange(number + 3) >= number, step_reward=np.where(np.arange(number + 3) >= number, 1e6, padded.step_reward))
+    credit = algorithm.credit(padded)
+    assert np.allclose(credit.advantages[:number], algorithm.credit(turns).advantages, rtol=0, atol=1e-12), "padding rows changed an advantage"
+    assert (credit.advantages[number:] == 0).all(), "a padding row has an advantage"
+
+
+def _check_missing_columns(algorithm: type[Algorithm], config: Any, turns: TurnBatch) -> None:
+    for name in algorithm.requires:
+        lacking = copy.deepcopy(turns)
+        if name in lacking.extras:
+            del lacking.extras[name]
+        elif name in {field.name for field in fields(TurnBatch)}:
+            setattr(lacking, name, None)
+        try:
+            algorithm(config).credit(lacking)
+        except DataError as error:
+            assert name in str(error), f"without the column {name} the message is {str(error)!r}, which does not name it"
+        else:
+            raise AssertionError(f"credit() does without the column {name}, which `requires` lists; call turns.require(self.requires, name)")
+
+
+def _check_state(algorithm: type[Algorithm], config: Any, turns: TurnBatch) -> None:
+    first, second = algorithm(config), algorithm(config)
+    first.observe(turns)
+    state = first.state_dict()
+    _check_plain(state, "state_dict()")
+    second.load_state_dict(copy.deepcopy(state))
+    assert _same(second.state_dict(), state), "state_dict() differs after load_state_dict()"
+    assert _equal(first.credit(turns), second.credit(turns)), "credit() differs after load_state_dict()"
+    for name, value in first.diagnostics().items():
+        assert np.isscalar(value), f"diagnostic {name} is no scalar"
+
+
+def _check_plain(value: Any, where: str) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            assert isinstance(key, str), f"{where} has the key {key!r}, which is no string"
+            _check_plain(item, f"{where}[{key!r}]")
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _check_plain(item, where)
+    else:
+        good = value is None or isinstance(value, (str, int, float, bool, np.ndarray, np.generic))
+        assert good, f"{where} holds a {type(value).__name__}: only JSON types and NumPy arrays can be saved"
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
+    return np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
+
+
+def _equal(one: Credit, other: Credit) -> bool:
+    return np.array_equal(one.advantages, other.advantages)
