@@ -67,13 +67,12 @@ def normalise(
     """(N,) values relative to their group: ``(x - mean) / (std + epsilon)``, or ``x - mean`` without ``by_std``.
 
     Constant groups give exactly 0. A group of one has mean 0 and standard deviation 1 for ``singleton="raw"`` (as in verl), else 0.
-    Groups whose standard deviation is below ``minimum_std`` give 0.
+    The divisor is at least ``minimum_std``.
     """
-    scale = statistics.std + epsilon if by_std else np.ones_like(values)
+    scale = np.maximum(statistics.std, minimum_std) + epsilon if by_std else np.ones_like(values)
     relative = (values - statistics.mean) / scale
-    silent = statistics.constant | (statistics.std < minimum_std)
     alone = values / (1.0 + epsilon if by_std else 1.0) if singleton == "raw" else np.zeros_like(values)
-    return np.where(statistics.single, alone, np.where(silent, 0.0, relative))
+    return np.where(statistics.single, alone, np.where(statistics.constant, 0.0, relative))
 
 
 def over_tokens(per_turn: np.ndarray, turns: TurnBatch) -> np.ndarray:

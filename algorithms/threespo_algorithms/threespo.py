@@ -25,16 +25,23 @@ class ThreeSPOConfig(AlgorithmConfig):
 
     Attributes:
         alpha: slope of lambda(t) = alpha ln t. xi, zeta: a state is given up after xi failures unless its success rate exceeds zeta.
-        omega_k: decay of the novelty weight. max_samples: G_max, samples at a state of score 1.
+        omega_max, omega_k: the novelty weight is omega_max exp(-omega_k N); the published omega_max is 0.5. max_samples: G_max, samples at a state of score 1.
         env_steps_per_tree, leaves_per_tree: where the search of one task ends.
         clock: what t counts (D1): finished ``trajectories`` or ``iteration``.
         novelty: what earns the novelty reward (D3): the text ``changed``, the state is ``first_in_trajectory``, or it was ``never_seen``.
         count_terminal: the last state of a trajectory is counted too (D4). count_repeats: a state counts each time a path visits it (D5).
+        count_unsolved: where a search ends without any ending, the path it was following counts as a failed trajectory.
+        leaf_unit: every ``leaf`` counts as a trajectory (D12), or the leaves among the children of one ``expansion`` count as one.
+        success_discount: a success counts this to the power of the turns to it, so that states nearer to success score better; 1 as published.
         root_min_samples: the root is never given up and gets at least this many samples (D7).
         key_scope: statistics are kept per ``task`` or ``global`` (D8).
-        normalise_by_std: divide by the group's deviation (D11). minimum_std: groups that differ by less give no update.
-        invalid_actions: ``exclude`` them from the comparison, ``penalise`` them by ``invalid_action_penalty`` in R, or ``include`` them as they are.
+        normalise_by_std: divide by the group's deviation (D11). minimum_std: divide by at least this, so that a group of
+            hardly different children gives a small update and not a full one.
+        invalid_actions: ``exclude`` them from the comparison, ``include`` them as they are, ``penalise`` them by ``invalid_action_penalty`` in R
+            before the group is normalised, or ``penalise_after`` normalisation, in the advantage.
         graph_search: a state already expanded in this tree is not expanded again. search_key: the key by which the search knows a state.
+        scale_small_waves: a wave moves the policy in proportion to its size; otherwise the last few rows of an iteration move Adam as far
+            as the first hundreds.
         truncate_reward: S in the reward is 0 for states that are given up, as in n(s).
         unseen_child: score of a state without history in the reward: ``one``, or the ``parent``'s, so that discovering it is neutral.
         epsilon: in the success rate and in the normalisation.
@@ -44,6 +51,7 @@ class ThreeSPOConfig(AlgorithmConfig):
     alpha: float = 0.3
     xi: float = 1e9
     zeta: float = 0.1
+    omega_max: float = 0.5
     omega_k: float = 0.1
     max_samples: int = 8
     env_steps_per_tree: int = 300
@@ -52,6 +60,9 @@ class ThreeSPOConfig(AlgorithmConfig):
     novelty: str = "first_in_trajectory"
     count_terminal: bool = True
     count_repeats: bool = False
+    count_unsolved: bool = True
+    leaf_unit: str = "expansion"
+    success_discount: float = 0.95
     root_min_samples: int = 2
     key_scope: str = "task"
     normalise_by_std: bool = True
@@ -60,6 +71,7 @@ class ThreeSPOConfig(AlgorithmConfig):
     invalid_action_penalty: float = 0.1
     graph_search: bool = True
     search_key: str = "state"
+    scale_small_waves: bool = True
     truncate_reward: bool = False
     unseen_child: str = "parent"
     epsilon: float = field(default=1e-6)
@@ -68,8 +80,9 @@ class ThreeSPOConfig(AlgorithmConfig):
         super().validate()
         require_choice("algorithm.clock", self.clock, ("trajectories", "iteration"))
         require_choice("algorithm.novelty", self.novelty, ("changed", "first_in_trajectory", "never_seen"))
+        require_choice("algorithm.leaf_unit", self.leaf_unit, ("leaf", "expansion"))
         require_choice("algorithm.key_scope", self.key_scope, ("task", "global"))
-        require_choice("algorithm.invalid_actions", self.invalid_actions, ("exclude", "penalise", "include"))
+        require_choice("algorithm.invalid_actions", self.invalid_actions, ("exclude", "include", "penalise", "penalise_after"))
         require_choice("algorithm.unseen_child", self.unseen_child, ("one", "parent"))
         if self.max_samples < 2:
             raise UsageError(f"algorithm.max_samples={self.max_samples} is out of range: the comparison of a state's actions needs at least 2")
@@ -127,7 +140,7 @@ class ThreeSPO(TreeAlgorithm):
         there = self._score(extras["next_known_total"], extras["next_known_won"], extras["clock"], config.truncate_reward)
         if config.unseen_child == "parent":
             there = np.where(extras["next_known_total"] == 0, here, there)
-        omega = novelty_weight(extras["known_total"], config.omega_k)
+        omega = novelty_weight(extras["known_total"], config.omega_k, config.omega_max)
         reward = omega * self._novel(turns) + (0.5 - omega) * (here - there) + 0.5 * turns.success
         if config.invalid_actions == "penalise":
             reward = reward - np.where(invalid(turns), config.invalid_action_penalty, 0.0)
@@ -140,8 +153,9 @@ class ThreeSPO(TreeAlgorithm):
         members = turns.real & ~invalid(turns) if config.invalid_actions == "exclude" else turns.real
         statistics = group_statistics(reward, codes(turns.group_id), members)
         relative = normalise(reward, statistics, by_std=config.normalise_by_std, epsilon=config.epsilon, minimum_std=config.minimum_std)
-        selected = members & ~statistics.single & ~statistics.constant & (statistics.std >= config.minimum_std)
-        advantage = np.where(selected, relative, 0.0)
+        if config.invalid_actions == "penalise_after":
+            relative = relative - np.where(invalid(turns) & ~statistics.single, config.invalid_action_penalty, 0.0)
+        advantage = np.where(members, relative, 0.0)
         score = self._score(turns.extras["known_total"], turns.extras["known_won"], turns.extras["clock"], truncate=False)
         diagnostics = statistics.shares("group", members) | {
             "state/mean_score": float(score[turns.real].mean()),
@@ -149,20 +163,25 @@ class ThreeSPO(TreeAlgorithm):
             "state/known_share": float((turns.extras["next_known_total"][turns.real] > 0).mean()),
             "state/novel_share": float(self._novel(turns)[turns.real].mean()),
         }
-        return Credit(over_tokens(advantage, turns), selected=selected, diagnostics=diagnostics)
+        scale = float(members.sum()) / (config.tasks_per_iteration * config.max_samples) if config.scale_small_waves else 1.0
+        return Credit(over_tokens(advantage, turns), selected=members, scale=scale, diagnostics=diagnostics)
 
     def observe(self, turns: TurnBatch) -> None:
         """Write the outcomes of the trajectories that ended in this wave into the history (D4, D5, D9, D12), and move the clock."""
-        for task, path, won in zip(turns.task_key, turns.extras["path"], turns.success, strict=True):
-            if not path:
-                continue
-            keys = path if self.config.count_terminal else path[:-1]
-            keys = keys if self.config.count_repeats else dict.fromkeys(keys)
-            self.history.record([self._scoped(task, key) for key in keys], bool(won))
-            if self.config.clock == "trajectories":
-                self.history.clock += 1
+        outcomes: dict[object, tuple[str, tuple[str, ...], bool]] = {}
+        for row in np.flatnonzero([bool(path) for path in turns.extras["path"]]):
+            unit = turns.group_id[row] if self.config.leaf_unit == "expansion" else row
+            if unit not in outcomes or (turns.success[row] and not outcomes[unit][2]):
+                outcomes[unit] = (turns.task_key[row], turns.extras["path"][row], bool(turns.success[row]))
+        for task, path, won in outcomes.values():
+            self._record(task, path if self.config.count_terminal else path[:-1], won)
         self._visited += len(turns)
         self._seen.update(hash_text(f"{task}\x1f{key}") for task, key in zip(turns.task_key, turns.next_anchor_obs, strict=True))
+
+    def unsolved(self, task_key: str, keys: tuple[str, ...]) -> None:
+        """A search ended without any ending: its path failed, if that counts."""
+        if self.config.count_unsolved:
+            self._record(task_key, keys, won=False)
 
     def diagnostics(self) -> dict[str, float]:
         """The state of the history and what the last search did; called once an iteration, which is when an iteration clock moves."""
@@ -180,6 +199,11 @@ class ThreeSPO(TreeAlgorithm):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.history.load_state_dict(state["history"])
         self._seen, self._visited = set(np.asarray(state["seen"]).tolist()), int(state["visited"])
+
+    def _record(self, task_key: str, path: tuple[str, ...], won: bool) -> None:
+        self.history.record([self._scoped(task_key, key) for key in path], won, self.config.success_discount, self.config.count_repeats)
+        if self.config.clock == "trajectories":
+            self.history.clock += 1
 
     def _score(self, total: np.ndarray, won: np.ndarray, clock: Any, truncate: bool) -> np.ndarray:
         config = self.config

@@ -88,7 +88,7 @@ def test_garbage_under_masks_changes_nothing(name, batch):
 @fast
 @given(batch=batches(), gap=st.integers(1, 3))
 def test_masked_tokens_between_actions_change_nothing(name, batch, gap):
-    n, width = batch.response_mask.shape
+    n = len(batch)
     wide = TurnBatch(**{**vars(batch), "response_mask": np.c_[batch.response_mask[:, :1], np.zeros((n, gap), bool), batch.response_mask[:, 1:]],
                         "response_ids": None, "old_log_probs": None})  # fmt: skip
     plain, spread = ESTIMATORS[name]().credit(batch).advantages, ESTIMATORS[name]().credit(wide).advantages

@@ -46,6 +46,7 @@ def test_warm_start_refuses_unknown_options(tmp_path: Path) -> None:
     assert "did you mean episodes?" in done.stderr
 
 
+@pytest.mark.smoke
 def test_run_resume_and_nothing_to_do(model: str, tmp_path: Path) -> None:
     done = bench("run", "--algo", "grpo", "--out", str(tmp_path), model, *SMALL, "budget.iterations=1", "algorithm.group_size=2")
     assert done.returncode == 0, done.stderr
@@ -82,6 +83,7 @@ def test_an_interrupted_run_says_how_to_go_on(model: str, tmp_path: Path) -> Non
     assert "Traceback" not in err
 
 
+@pytest.mark.smoke
 def test_compare_and_report(model: str, tmp_path: Path) -> None:
     settings = ["--budget", "env_steps=20", "--out", str(tmp_path), model, *SMALL, "--set", "grpo:algorithm.group_size=2"]
     done = bench("compare", "--algo", "3spo", "--algo", "grpo", "--seeds", "0..1", *settings)

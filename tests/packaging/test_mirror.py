@@ -59,6 +59,7 @@ def test_editable(wheel: Path, fresh_environment: Callable[[], FreshEnvironment]
     assert "mirror" in fresh.command("list").stdout
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_it_runs(wheel: Path, mirror_wheel: Path, fresh_environment: Callable[[], FreshEnvironment], tmp_path: Path) -> None:
     from threespo_plugins.models.household_tiny import path

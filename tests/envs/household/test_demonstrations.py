@@ -12,10 +12,10 @@ from threespo_envs.household.environment import HouseholdConfig, HouseholdEnviro
 
 
 def examples(
-    count: int, seed: int = 0, detour: float = 0.0, max_turns: int = 30, expert: str = "searcher", taught: float = 1.0, **options: object
+    count: int, seed: int = 0, detour: float = 0.0, max_turns: int = 30, hesitation: float = 0.0, expert: str = "searcher", **options: object
 ) -> list[Demonstration]:
     environment = HouseholdEnvironment(HouseholdConfig(**options))  # type: ignore[arg-type]
-    return list(demonstrations(environment, count, seed, detour, max_turns, expert, taught))
+    return list(demonstrations(environment, count, seed, detour, max_turns, hesitation=hesitation, expert=expert))
 
 
 def test_they_are_repeatable_and_seeds_use_other_games() -> None:
@@ -30,12 +30,12 @@ def test_without_detours_all_episodes_are_won_within_the_limit() -> None:
         turns = list(episode)
         assert [example.turn for example in turns] == list(range(len(turns)))
         assert len(turns) < 30
-        assert not any(example.detour for example in turns)
+        assert not any(example.wasted for example in turns)
 
 
 def test_detours_are_recorded_as_what_to_answer() -> None:
     turns = examples(200, detour=0.3)
-    strays = [example for example in turns if example.detour]
+    strays = [example for example in turns if example.wasted]
     assert 0.27 < len(strays) / len(turns) < 0.33
     verbs = {example.response.split()[0] for example in strays}
     assert {"go", "open", "take", "move", "close"} <= verbs
@@ -60,15 +60,26 @@ def test_the_oracle_goes_straight_to_the_win() -> None:
 
 
 @pytest.mark.parametrize("expert", EXPERTS)
-def test_detours_that_are_not_taught_are_carried_out_all_the_same(expert: str) -> None:
-    taught, untaught, half = (examples(60, detour=0.4, expert=expert, taught=share) for share in (1.0, 0.0, 0.5))
-    assert [(example.messages, example.detour) for example in taught] == [(example.messages, example.detour) for example in untaught]
-    pairs = list(zip(taught, untaught, half, strict=True))
-    assert all(one.response == other.response for one, other, _ in pairs if not one.detour)
-    assert sum(one.response != other.response for one, other, _ in pairs) > 0.25 * len(pairs)
-    assert all(mixed.response in (one.response, other.response) for one, other, mixed in pairs)
-    strays = [(one.response, mixed.response) for one, other, mixed in pairs if one.response != other.response]
-    assert 0.35 < sum(one == mixed for one, mixed in strays) / len(strays) < 0.65
+def test_hesitation_wastes_turns_and_is_taught(expert: str) -> None:
+    turns = examples(100, hesitation=0.4, expert=expert)
+    idle = [example for example in turns if example.wasted]
+    assert 0.35 < len(idle) / len(turns) < 0.45
+    assert {example.response.split()[0] for example in idle} == {"look", "inventory", "examine"}
+    for example in idle:
+        prompt = example.messages[0]["content"]
+        if example.response.startswith("examine"):
+            assert f". at {example.response.removeprefix('examine ')} closed ." in prompt
+        else:
+            assert (example.response == "look") == ("hold nothing" in prompt)
+    if expert == "oracle":
+        straight = [example.response for example in turns if not example.wasted]
+        assert straight == [example.response for example in examples(100, expert=expert)], "hesitating changes nothing in the world"
+
+
+def test_detours_and_hesitation_add_up() -> None:
+    turns = examples(150, detour=0.3, hesitation=0.3)
+    assert 0.56 < sum(example.wasted for example in turns) / len(turns) < 0.64
+    assert not any(example.wasted for example in examples(20))
 
 
 def test_an_unknown_expert_is_refused_with_advice() -> None:

@@ -1,0 +1,70 @@
+"""Evaluation: what is counted, and that it is the same experiment every time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.rollout.players import Drawing, Knowing, Player, household
+from threespo_bench.contracts.engine import Sampling
+from threespo_bench.contracts.environment import Task
+from threespo_bench.rollout.evaluation import evaluate
+from threespo_bench.seeding import Streams
+from threespo_envs.household.environment import HouseholdEnvironment
+
+SAMPLING = Sampling(temperature=0.4, max_new_tokens=9)
+
+
+def run(environment: HouseholdEnvironment, player: Player, tasks: list[Task], seed: int = 0, max_turns: int = 20) -> dict[str, float]:
+    return asyncio.run(evaluate(environment, player, tasks, Streams(seed), SAMPLING, max_turns))
+
+
+def test_success_as_a_whole_and_by_kind_of_task() -> None:
+    environment = household()
+    tasks = environment.tasks("valid_unseen")  # two of each of the six kinds
+    solved = [*tasks[:6], tasks[6]]
+    metrics = run(environment, Knowing(environment, solved), tasks)
+    assert metrics["success"] == pytest.approx(7 / 12)
+    assert metrics["truncated"] == pytest.approx(5 / 12)
+    assert metrics["return"] == pytest.approx(10 * 7 / 12)
+    assert metrics["valid_actions"] == 1
+    assert metrics["episodes_evaluated"] == 12
+    lengths = [len(environment.load_game(task).walkthrough) for task in solved] + [20] * 5
+    assert metrics["turns"] == pytest.approx(sum(lengths) / 12)
+    by_kind = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("success/")}
+    assert by_kind == {task.kind: 1.0 if task is tasks[0] else 0.5 for task in tasks[:6]}
+
+
+def test_a_time_out_is_no_success() -> None:
+    environment = household()
+    metrics = run(environment, Drawing(), environment.tasks("valid_unseen"), max_turns=1)
+    assert (metrics["success"], metrics["truncated"], metrics["turns"]) == (0, 1, 1)
+    assert 0.6 < metrics["valid_actions"] < 1
+
+
+def test_the_same_noise_every_time_whatever_is_evaluated_beside() -> None:
+    environment = household()
+    tasks = environment.tasks("valid_unseen")
+    players = [Drawing() for _ in range(4)]
+    first = run(environment, players[0], tasks)
+    assert first == run(environment, players[1], tasks)
+    assert sorted(players[0].requests, key=repr) == sorted(players[1].requests, key=repr)
+    assert first == run(environment, players[2], tasks[::-1])
+    run(environment, players[3], tasks[:2])
+    assert set(map(repr, players[3].requests)) <= set(map(repr, players[0].requests))
+
+
+def test_another_seed_is_other_noise() -> None:
+    environment = household()
+    tasks = environment.tasks("valid_unseen")
+    one, other = Drawing(), Drawing()
+    run(environment, one, tasks, seed=0)
+    run(environment, other, tasks, seed=1)
+    assert not {seed for _, seed, _ in one.requests} & {seed for _, seed, _ in other.requests}
+
+
+def test_sampling_is_as_asked_for() -> None:
+    environment, player = household(), Drawing()
+    run(environment, player, environment.tasks("valid_unseen")[:2])
+    assert {sampling for _, _, sampling in player.requests} == {SAMPLING}
