@@ -26,7 +26,10 @@ class Limits:
             if value is not None and value < 1:
                 raise UsageError(f"budget.{name}={value} is out of range: must be >= 1, or null for no limit")
         if all(value is None for value in asdict(self).values()):
-            raise UsageError("the budget has no limit: the run would never end", fix="set budget.env_steps=, budget.tokens=, budget.updates= or budget.iterations=")
+            raise UsageError(
+                "the budget has no limit: the run would never end",
+                fix="set budget.env_steps=, budget.tokens=, budget.updates= or budget.iterations=",
+            )
 
 
 @dataclass

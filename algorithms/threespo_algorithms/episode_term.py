@@ -28,7 +28,8 @@ class GroupedConfig(AlgorithmConfig):
         singleton: value of a trajectory that is alone in its group: ``zero``, or its ``raw`` score as in verl.
         invalid_action_penalty: what an invalid action costs; 0 switches it off.
         penalty_mode: ``row_local`` charges the turn itself (verl-agent), ``trajectory_sum`` charges the trajectory's return, ``none`` nothing.
-        penalty_stage: ``before_norm`` (verl-agent) or ``after_norm``: in a group of otherwise equal returns, division by the deviation of the penalties alone would turn 0.1 into 1 or 2.5.
+        penalty_stage: ``before_norm`` (verl-agent) or ``after_norm``: in a group of otherwise equal returns, division by the deviation of the
+            penalties alone would turn 0.1 into 1 or 2.5.
         epsilon: added to the standard deviation.
     """
 

@@ -30,10 +30,7 @@ def batches(draw) -> TurnBatch:
     """Up to three groups of up to four trajectories of up to four turns, with everything any estimator reads."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     rows = [
-        (f"g{g}", f"g{g}t{t}", step)
-        for g in range(draw(st.integers(1, 3)))
-        for t in range(draw(st.integers(1, 4)))
-        for step in range(draw(st.integers(1, 4)))
+        (f"g{g}", f"g{g}t{t}", step) for g in range(draw(st.integers(1, 3))) for t in range(draw(st.integers(1, 4))) for step in range(draw(st.integers(1, 4)))
     ]
     n, width = len(rows), 5
     lengths = rng.integers(1, width + 1, n)

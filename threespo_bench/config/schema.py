@@ -27,7 +27,11 @@ class Evaluation:
 
 @dataclass
 class Rollout:
-    """Episodes. ``max_turns`` is the step limit; ``max_new_tokens`` the length limit of a response; null takes the environment's."""
+    """Episodes.
+
+    Attributes:
+        max_turns: the step limit; null takes the environment's. max_new_tokens: the length limit of a response; null takes the environment's.
+    """
 
     max_turns: int | None = None
     max_new_tokens: int | None = None
@@ -35,7 +39,11 @@ class Rollout:
 
 @dataclass
 class Checkpoint:
-    """Checkpoints at the end of every n-th iteration, of which the newest ``keep`` stay."""
+    """Checkpoints.
+
+    Attributes:
+        every_iterations: one at the end of every so many iterations. keep: how many of the newest stay.
+    """
 
     every_iterations: int = 5
     keep: int = 2
@@ -51,7 +59,11 @@ class Component:
 
 @dataclass
 class Model:
-    """The policy's starting weights: a registered ``name``, or the ``path`` of a Hugging Face folder, which wins."""
+    """The policy's starting weights.
+
+    Attributes:
+        name: a registered model. path: a Hugging Face folder; wins over the name.
+    """
 
     name: str = "household_tiny"
     path: str | None = None
@@ -59,7 +71,12 @@ class Model:
 
 @dataclass
 class RunConfig:
-    """One run, completely."""
+    """One run, completely.
+
+    Attributes:
+        seed: of every random stream of the run. out: the runs folder. experiment: its subfolder, and the tracker's experiment.
+        save_turns: keep every batch of turns as Parquet in the run folder. train_split: the split to train on.
+    """
 
     algorithm: Component
     env: Component

@@ -23,7 +23,7 @@ class Credit:
     Attributes:
         advantages: (N, T) float64, exactly 0 where the response mask is false.
         selected: (N,) bool, the rows that take part in the update; None means all rows that are not padding.
-        scale: factor on the policy loss; below 1 for a batch that is smaller than usual and shall move the policy less.
+        scale: factor on the loss; below 1 for a batch that is smaller than usual and shall move the policy less.
         returns: (N, T) float64 targets of a critic, or None.
         diagnostics: scalars for the metrics (group count, shares, moments ...), each finite.
     """

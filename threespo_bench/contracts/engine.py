@@ -85,7 +85,7 @@ class Learner(ABC):
 
     @abstractmethod
     def load(self, folder: Path) -> None:
-        """Continue from :meth:`save`, bit for bit."""
+        """Continue from :meth:`save`, bit for bit; the rollout engine of the same engine is at the saved version afterwards."""
 
     @abstractmethod
     def export(self, folder: Path) -> None:

@@ -65,4 +65,5 @@ class TrackerEntry(Entry):
 
 
 class ReportEntry(Entry):
-    """``target`` is a report section, see :mod:`threespo_bench.contracts.report`."""
+    """``target`` is a class of report section (:mod:`threespo_bench.contracts.report`), or one of two functions that the host calls by name:
+    ``curve`` (run folder, file to write) and ``comparison`` (run folders, folder to write)."""

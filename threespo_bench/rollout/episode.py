@@ -98,9 +98,7 @@ class Episode:
             raise DataError(f"{name} gave the reward {step.reward!r} for the command {action.command!r} in {before.task.key}: not a finite number")
         history = (*before.history, Turn(before.observation.text, action.command))
         truncated = len(history) >= self._max_turns and not step.terminated
-        self._state = EpisodeState(
-            before.task, before.seed, self._snapshot(), history, step.observation, self._anchor(), ended=step.terminated or truncated
-        )
+        self._state = EpisodeState(before.task, before.seed, self._snapshot(), history, step.observation, self._anchor(), ended=step.terminated or truncated)
         return PlayedTurn(
             task=before.task,
             step_id=len(before.history),
@@ -134,7 +132,8 @@ class Episode:
             observation = self._environment.step(turn.command).observation
         if observation != state.observation:
             raise DataError(
-                f"{type(self._environment).__name__} is not deterministic: replaying {len(state.history)} commands of {state.task.key} gave another observation",
+                f"{type(self._environment).__name__} is not deterministic: replaying {len(state.history)} commands of {state.task.key} "
+                "gave another observation",
                 fix="give the environment snapshot() and restore(), or make reset(task, seed) repeatable",
             )
 
@@ -143,4 +142,3 @@ class Episode:
 
     def _anchor(self) -> str:
         return self._environment.anchor(self._anchor_kind)
-

@@ -32,9 +32,7 @@ async def evaluate(
     return metrics | {f"success/{kind}": sum(won) / len(won) for kind, won in sorted(by_kind.items())}
 
 
-async def _play(
-    environment: Environment, engine: RolloutEngine, task: Task, streams: Streams, sampling: Sampling, max_turns: int
-) -> list[PlayedTurn]:
+async def _play(environment: Environment, engine: RolloutEngine, task: Task, streams: Streams, sampling: Sampling, max_turns: int) -> list[PlayedTurn]:
     episode = Episode(environment, max_turns, environment.anchors[0])
     episode.start(task, streams.integer("evaluation/reset", task.key))
     turns: list[PlayedTurn] = []

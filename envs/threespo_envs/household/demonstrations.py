@@ -29,7 +29,7 @@ class Demonstration:
         response: what to answer.
         task_key: the task of the episode.
         turn: the number of the turn, from 0.
-        wasted: the command is a detour or an idle one, and not the expert's.
+        wasted: what was carried out is a detour or an idle command, and not the expert's.
     """
 
     messages: list[Message]
@@ -48,9 +48,10 @@ def demonstrations(
         environment: gives the games and the prompts.
         count: number of episodes.
         seed: decides which games, the expert's search and the detours.
-        detour: the chance that a turn's command is drawn from the admissible ones and not the expert's; carried out and taught.
+        detour: the chance that a turn's command is drawn from the admissible ones and not the expert's. It is carried out, but
+            the example teaches what the expert would have done: a model taught so can find its way back.
         hesitation: the chance that a turn's command is an idle one: at a closed door to examine it, with something in hand to take stock of
-            it, else to look around. It is carried out and taught, as a detour is: a model taught so knows how to do everything, but wastes turns.
+            it, else to look around. It is carried out and taught: a model taught so knows how to do everything, but wastes turns.
         expert: ``searcher`` plays by what it has read, ``oracle`` knows where everything is and goes straight there: a model taught by it
             knows what to do with things, but not how to look for them.
 
@@ -77,15 +78,15 @@ def _episode(
     for turn in range(max_turns):
         memory.add(observation.text)
         plan = oracle_plan(live.world) if expert == "oracle" else []
-        command = plan[0] if plan else searcher.act(memory)
+        lesson = command = plan[0] if plan else searcher.act(memory)
         chance = rng.random()
         if chance < detour:
             ways = [other for other in observation.admissible if not other.startswith(_IDLE)]
             command = ways[int(rng.random() * len(ways))]
         elif chance < detour + hesitation:
-            command = _idle_command(memory)
+            lesson = command = _idle_command(memory)
         messages = live.render(PromptContext(task, history, observation, max_turns))
-        yield Demonstration(messages, _as_response(command, live.config.template), task.key, turn, wasted=chance < detour + hesitation)
+        yield Demonstration(messages, _as_response(lesson, live.config.template), task.key, turn, wasted=chance < detour + hesitation)
         history += (Turn(observation.text, command),)
         step = live.step(command)
         if step.terminated:

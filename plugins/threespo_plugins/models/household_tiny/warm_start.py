@@ -1,7 +1,7 @@
-"""Making household-tiny from nothing: supervised learning on demonstrations of a searching expert that sometimes wanders.
+"""Making household-tiny from nothing: supervised learning on demonstrations, first of an expert, then of an expert who hesitates.
 
-The detours are deliberate. A model that copies a good expert well leaves reinforcement learning nothing to do; one that copies it badly
-does not know the commands. Taught with detours, it writes every command fluently and wastes many of them.
+The hesitation is deliberate. A model that copies a good expert well leaves reinforcement learning nothing to do; one that copies it badly
+does not know the commands, and small updates break what little it knows. Taught in two stages, it knows what to do and wastes its turns.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
+
+from threespo_bench.errors import UsageError
 from threespo_envs.alfred.vocabulary import vocabulary
 from threespo_envs.household.demonstrations import demonstrations
 from threespo_envs.household.environment import HouseholdConfig, HouseholdEnvironment
 from threespo_plugins.models.household_tiny.architecture import make_model, make_tokenizer
-from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
 
-from threespo_bench.errors import UsageError
-
+Progress = Callable[[int, int, float], None]
 Example = tuple[list[int], list[int]]
 """Tokens of a prompt and of the response, end mark included."""
 
@@ -33,15 +34,18 @@ class WarmStartOptions:
     """How household-tiny is made.
 
     Attributes:
-        episodes: demonstrations; each is used once. detour: chance that a turn of a demonstration is a random command.
+        episodes: demonstrations of the first stage, each used once; they teach what the expert does.
+        hesitant_episodes: demonstrations of the second stage; they teach to hesitate too. hesitation: how often an expert of the second stage does.
+        detour: chance that a turn of a demonstration goes astray. expert: ``searcher`` or ``oracle``.
         max_turns: length limit of a demonstration.
         batch_turns: turns per optimiser step. learning_rate: peak of a linear warm-up and cosine decay.
         hidden, layers, heads, intermediate: the size of the model.
         threads: torch threads; another number can change the last bits of the weights.
     """
 
-    episodes: int = 2400
-    detour: float = 0.4
+    episodes: int = 6000
+    hesitant_episodes: int = 1200
+    detour: float = 0.25
     hesitation: float = 0.5
     expert: str = "searcher"
     max_turns: int = 40
@@ -57,33 +61,34 @@ class WarmStartOptions:
         """Raises UsageError naming the option for a value out of range."""
         if not 0 <= self.detour <= 1:
             raise UsageError(f"detour={self.detour} is out of range: must be in [0, 1]")
-        for name in ("episodes", "max_turns", "batch_turns", "hidden", "layers", "heads", "intermediate", "threads"):
+        for name in ("episodes", "hesitant_episodes", "max_turns", "batch_turns", "hidden", "layers", "heads", "intermediate", "threads"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}={getattr(self, name)} is out of range: must be >= 1")
         if self.hidden % self.heads or (self.hidden // self.heads) < 32:
             raise UsageError(f"hidden={self.hidden} with heads={self.heads} gives no head size of 32 or more, which inference engines need")
 
 
-def warm_start(out: Path, seed: int = 0, options: WarmStartOptions | None = None, progress: Callable[[int, int, float], None] = lambda *_: None) -> Path:
+def warm_start(out: Path, seed: int = 0, options: WarmStartOptions | None = None, progress: Progress = lambda *_: None) -> Path:
     """Make the model and write it to ``out`` as a Hugging Face folder. Equal arguments give equal weights on equal hardware.
 
     Args:
-        progress: called with (turns learned from, estimated turns, loss) after every optimiser step.
+        progress: called with (optimiser steps made, steps in all, loss) after every step.
     """
     options = options or WarmStartOptions()
     options.validate()
     torch.set_num_threads(options.threads)
     tokenizer = make_tokenizer(vocabulary())
     model = make_model(tokenizer, options.hidden, options.layers, options.heads, options.intermediate, seed)
-    examples = encode(tokenizer, options, seed)
-    train(model, examples, options, seed, tokenizer.pad_token_id, progress)
+    stages = [encode(tokenizer, options, seed, hesitant) for hesitant in (False, True)]
+    train(model, stages, options, seed, tokenizer.pad_token_id, progress)
     return save(model, tokenizer, out)
 
 
-def encode(tokenizer: Qwen2Tokenizer, options: WarmStartOptions, seed: int) -> list[Example]:
-    """All turns of the demonstrations as tokens."""
+def encode(tokenizer: Qwen2Tokenizer, options: WarmStartOptions, seed: int, hesitant: bool) -> list[Example]:
+    """All turns of one stage's demonstrations as tokens."""
     environment = HouseholdEnvironment(HouseholdConfig())
-    turns = demonstrations(environment, options.episodes, seed, options.detour, options.max_turns, options.hesitation, options.expert)
+    count, hesitation = (options.hesitant_episodes, options.hesitation) if hesitant else (options.episodes, 0.0)
+    turns = demonstrations(environment, count, 2 * seed + hesitant, options.detour, options.max_turns, hesitation, options.expert)
     examples: list[Example] = []
     while chunk := list(islice(turns, 1024)):
         prompts = [tokenizer.apply_chat_template(turn.messages, add_generation_prompt=True, tokenize=False) for turn in chunk]
@@ -92,23 +97,22 @@ def encode(tokenizer: Qwen2Tokenizer, options: WarmStartOptions, seed: int) -> l
     return examples
 
 
-def train(model: Qwen2ForCausalLM, examples: list[Example], options: WarmStartOptions, seed: int, pad: int, progress: Callable[[int, int, float], None]) -> None:
-    """One pass of next-token prediction on the responses, AdamW with warm-up and cosine decay."""
-    batches = list(_batches(examples, options.batch_turns, np.random.Generator(np.random.PCG64(seed))))
+def train(model: Qwen2ForCausalLM, stages: list[list[Example]], options: WarmStartOptions, seed: int, pad: int, progress: Progress) -> None:
+    """One pass over each stage: next-token prediction on the responses, AdamW with warm-up and one cosine decay over all stages."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    batches = [[stage[i] for i in batch] for stage in stages for batch in _batches(stage, options.batch_turns, rng)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     warm_up = max(1, len(batches) // 20)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / warm_up, 0.5 * (1 + np.cos(np.pi * step / len(batches))) + 0.02)
-    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min((step + 1) / warm_up, 0.5 * (1 + np.cos(np.pi * step / len(batches))) + 0.02))
     model.train()
     for number, batch in enumerate(batches):
-        loss = _loss(model, [examples[i] for i in batch], pad)
+        loss = _loss(model, batch, pad)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        progress(min((number + 1) * options.batch_turns, len(examples)), len(examples), float(loss.detach()))
+        progress(number + 1, len(batches), float(loss.detach()))
     model.eval()
 
 
