@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import rich_click as click
 
 from tests.docs.pages import PAGES, ROOT, Command, anchors, blocks, commands, links, prose, table
 from threespo_bench import errors
@@ -18,7 +17,6 @@ from threespo_bench.host import KINDS, PluginHost
 
 README = ROOT / "README.md"
 COMMANDS = [command for page in PAGES for command in commands(page)]
-HELD_BACK = ("mlflow", "ray", "wandb")
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +148,3 @@ def test_the_example_of_the_readme_is_an_algorithm() -> None:
     check_algorithm(namespace["BatchMean"])  # type: ignore[arg-type]
     (entry,) = namespace["threespo_algorithms"]()  # type: ignore[operator]
     assert entry.name == "batch_mean"
-
-
-def test_commands_are_click_commands() -> None:
-    assert all(isinstance(command, click.Command) for command in cli.commands.values())
