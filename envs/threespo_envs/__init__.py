@@ -12,6 +12,7 @@ def threespo_environments() -> list[EnvironmentEntry]:
         EnvironmentEntry(
             name="household",
             target="threespo_envs.household.environment:HouseholdEnvironment",
+            defaults="threespo_envs.household:household.yaml",
             summary="procedural households with ALFWorld's tasks, texts and rules; needs no download",
             tags=("text game", "restore"),
         ),
