@@ -139,7 +139,8 @@ def _learn(run: TrainingRun, turns: TurnBatch, measured: IterationMetrics) -> No
     if turns.policy_version is not None and (turns.policy_version[turns.real] > run.policy_version).any():
         raise EngineError(f"the rollout engine answered with policy version {turns.policy_version.max()}, but {run.policy_version} is the newest published")
     credit = run.algorithm.credit(turns)
-    metrics = run.engine.learner.update(turns, credit, run.algorithm.config.objective, run.algorithm.config.optimization)
+    config = run.algorithm.config
+    metrics = run.engine.learner.update(turns, credit, config.objective, config.optimization.at(run.budget.fraction()))
     run.algorithm.observe(turns)
     run.policy_version = run.engine.publish()
     if run.engine.rollout.version != run.policy_version:

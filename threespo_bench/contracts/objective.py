@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from threespo_bench.errors import UsageError
 
 AGGREGATIONS = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+DECAYS = ("constant", "linear")
 KL_ESTIMATORS = ("k1", "k2", "k3")
 
 
@@ -53,12 +54,14 @@ class Optimization:
 
     Attributes:
         learning_rate, weight_decay, beta1, beta2: AdamW's.
+        decay: ``constant``, or ``linear``: the learning rate falls in proportion to what is left of the run's budget.
         gradient_clip: maximum norm of the gradient of one optimiser step.
         epochs: passes over a batch.
         mini_batch_turns: turns per optimiser step; null means that a batch is one step. Groups are not kept together.
     """
 
     learning_rate: float = 3e-5
+    decay: str = "constant"
     weight_decay: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999
@@ -66,9 +69,14 @@ class Optimization:
     epochs: int = 1
     mini_batch_turns: int | None = None
 
+    def at(self, spent: float) -> Optimization:
+        """The settings to use when the share ``spent`` of the budget is spent."""
+        return replace(self, learning_rate=self.learning_rate * (1.0 - spent)) if self.decay == "linear" else self
+
     def validate(self) -> None:
         """Raises UsageError naming the key for a value out of range."""
         _require(self.learning_rate >= 0, "algorithm.optimization.learning_rate", self.learning_rate, ">= 0")
+        _require(self.decay in DECAYS, "algorithm.optimization.decay", self.decay, f"one of {', '.join(DECAYS)}")
         _require(self.weight_decay >= 0, "algorithm.optimization.weight_decay", self.weight_decay, ">= 0")
         _require(0 <= self.beta1 < 1, "algorithm.optimization.beta1", self.beta1, "in [0, 1)")
         _require(0 <= self.beta2 < 1, "algorithm.optimization.beta2", self.beta2, "in [0, 1)")

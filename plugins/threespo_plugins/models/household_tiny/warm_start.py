@@ -43,14 +43,14 @@ class WarmStartOptions:
         threads: torch threads; another number can change the last bits of the weights.
     """
 
-    episodes: int = 6000
-    hesitant_episodes: int = 1200
+    episodes: int = 7500
+    hesitant_episodes: int = 1500
     detour: float = 0.25
-    hesitation: float = 0.5
+    hesitation: float = 0.55
     expert: str = "searcher"
-    max_turns: int = 40
+    max_turns: int = 30
     batch_turns: int = 64
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     hidden: int = 96
     layers: int = 3
     heads: int = 3
@@ -127,6 +127,8 @@ def save(model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, out: Path) -> Path:
         shutil.rmtree(out)
     os.replace(fresh, out)
     out.chmod(0o755)
+    for file in out.iterdir():
+        file.chmod(0o644)
     return out
 
 
