@@ -103,7 +103,7 @@ class ThreeSPO(TreeAlgorithm):
     notes = (
         "S(s) = exp(-alpha ln t SR(s)); n(s) = ceil(G_max S(s)); R = omega R_novel + (0.5 - omega)(S(s) - S(s')) + 0.5 R_success; the policy is updated after "
         "each wave of expanded states. The published repository never runs this search. Preset `paper` follows the published formulas; the default is ours: "
-        "every difference is an option here and is explained, with an ablation, in docs/3spo.md."
+        "every difference is an option here and is explained in docs/3spo.md."
     )
     needs = frozenset({"restore"})
     requires = ("next_anchor_obs", *_KNOWN)
@@ -147,7 +147,7 @@ class ThreeSPO(TreeAlgorithm):
         return reward
 
     def credit(self, turns: TurnBatch) -> Credit:
-        """A = R relative to the siblings (eq. 9). Rows without a comparison, and groups that do not differ, take no part in the update."""
+        """A = R relative to the siblings (eq. 9). A child without siblings takes no part in the update; siblings that do not differ get exactly 0."""
         config = self.config
         reward = self.transition_reward(turns)
         members = turns.real & ~invalid(turns) if config.invalid_actions == "exclude" else turns.real
@@ -164,7 +164,7 @@ class ThreeSPO(TreeAlgorithm):
             "state/novel_share": float(self._novel(turns)[turns.real].mean()),
         }
         scale = float(members.sum()) / (config.tasks_per_iteration * config.max_samples) if config.scale_small_waves else 1.0
-        return Credit(over_tokens(advantage, turns), selected=members, scale=scale, diagnostics=diagnostics)
+        return Credit(over_tokens(advantage, turns), selected=members & ~statistics.single, scale=scale, diagnostics=diagnostics)
 
     def observe(self, turns: TurnBatch) -> None:
         """Write the outcomes of the trajectories that ended in this wave into the history (D4, D5, D9, D12), and move the clock."""

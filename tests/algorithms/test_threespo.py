@@ -86,6 +86,22 @@ def test_invalid_actions_leave_the_group():
     np.testing.assert_allclose(credit.advantages[[0, 1, 3], 0], expected, rtol=1e-12)
 
 
+def test_a_lone_child_is_not_learned_from():
+    algorithm, turns = group_example(invalid_actions="penalise_after")
+    turns.group_id[:] = ["g", "g", "g", "alone"]
+    turns.action_valid[3] = False
+    credit = algorithm.credit(turns)
+    assert credit.selected.tolist() == [True, True, True, False] and (credit.advantages[3] == 0).all()
+
+
+def test_penalty_after_normalisation_reaches_siblings_that_fail_alike():
+    algorithm, turns = group_example(invalid_actions="penalise_after", invalid_action_penalty=0.6)
+    turns.next_anchor_obs[:], turns.extras["first_on_path"][:], turns.success[:], turns.action_valid[:] = "s1", False, False, False
+    turns.extras["next_observation"][:] = "s1"
+    algorithm.annotate(turns)
+    assert algorithm.credit(turns).advantages[:, 0].tolist() == [-0.6] * 4
+
+
 def test_groups_that_hardly_differ_give_a_small_update():
     algorithm, turns = group_example(minimum_std=10.0)
     rewards = algorithm.transition_reward(turns)
