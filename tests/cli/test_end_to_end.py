@@ -34,7 +34,8 @@ def rows(run: Path) -> list[dict[str, Any]]:
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model that knows nothing, made by the program itself."""
     folder = tmp_path_factory.mktemp("made") / "model"
-    done = bench("warm-start", "--out", str(folder), "--no-progress", "episodes=2", "hidden=32", "heads=1", "layers=1", "intermediate=32")
+    small = ["episodes=2", "hesitant_episodes=2", "hidden=32", "heads=1", "layers=1", "intermediate=32"]
+    done = bench("warm-start", "--out", str(folder), "--no-progress", *small)
     assert done.returncode == 0, done.stderr
     assert f"model.path={folder}" in done.stdout
     return f"model.path={folder}"

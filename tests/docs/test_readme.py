@@ -71,9 +71,7 @@ def test_options_of_the_warm_start(host: PluginHost) -> None:
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.output], ids=lambda command: command.text)
 def test_shown_output_is_what_the_program_prints(command: Command, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("THREESPO_BENCH")} | {"COLUMNS": "200"}
-    done = subprocess.run(
-        [sys.executable, "-m", "threespo_bench", *command.words], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-m", "threespo_bench", *command.words], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
     printed = [" ".join(line.split()) for line in (done.stdout + done.stderr).splitlines()]
     for line in command.output:
         if line != "...":
