@@ -86,6 +86,9 @@ class ThreeSPOConfig(AlgorithmConfig):
         require_choice("algorithm.unseen_child", self.unseen_child, ("one", "parent"))
         if self.max_samples < 2:
             raise UsageError(f"algorithm.max_samples={self.max_samples} is out of range: the comparison of a state's actions needs at least 2")
+        for name, most in (("omega_max", 0.5), ("success_discount", 1.0)):
+            if not 0 <= getattr(self, name) <= most:
+                raise UsageError(f"algorithm.{name}={getattr(self, name)} is out of range: must be in [0, {most}]")
         for name in ("alpha", "xi", "zeta", "omega_k", "root_min_samples", "minimum_std", "invalid_action_penalty"):
             if getattr(self, name) < 0:
                 raise UsageError(f"algorithm.{name}={getattr(self, name)} is out of range: must be >= 0")

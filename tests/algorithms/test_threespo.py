@@ -188,7 +188,10 @@ def test_reading_does_not_grow_the_table():
     assert len(history) == 0 and history.total("a") == 0
 
 
-@pytest.mark.parametrize("option", [{"max_samples": 1}, {"alpha": -1}, {"novelty": "new"}, {"key_scope": "all"}, {"env_steps_per_tree": 0}])
+@pytest.mark.parametrize(
+    "option",
+    [{"max_samples": 1}, {"alpha": -1}, {"novelty": "new"}, {"key_scope": "all"}, {"env_steps_per_tree": 0}, {"omega_max": 0.6}, {"success_discount": 1.1}],
+)
 def test_bad_options(option):
     with pytest.raises(UsageError, match=next(iter(option))):
         ThreeSPOConfig(**option).validate()
