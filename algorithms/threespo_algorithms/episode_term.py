@@ -71,7 +71,7 @@ def penalties(turns: TurnBatch, config: GroupedConfig) -> np.ndarray:
 
 
 def episode_term(turns: TurnBatch, config: GroupedConfig) -> tuple[np.ndarray, dict[str, float]]:
-    """(N,) the trajectory-level advantage of each turn (arXiv:2402.03300, eq. 3 with outcome supervision), and diagnostics.
+    """(N,) the trajectory-level advantage of each turn (arXiv:2402.03300, outcome supervision), and diagnostics.
 
     The score of a turn is the return of its trajectory, less the penalty where that is charged before normalisation.
     """

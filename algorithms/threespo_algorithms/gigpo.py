@@ -49,17 +49,17 @@ class GiGPO(Algorithm):
         self.sampler = GroupedSampler(config.group_size)
 
     def credit(self, turns: TurnBatch) -> Credit:
-        """Episode term plus step term (eq. 8 of the paper), on every token of the turn."""
+        """Episode term plus step term A = A_episode + w A_step, on every token of the turn."""
         turns.require(self.requires, "gigpo")
         config = self.config
         penalty = penalties(turns, config)
         episode, diagnostics = episode_term(turns, config)
-        returns = discounted_returns(turns, config.gamma)  # eq. 5
+        returns = discounted_returns(turns, config.gamma)
         if config.penalty_stage == "before_norm":
             returns = returns - penalty  # local: neither discounted nor passed on to earlier turns
         statistics = group_statistics(returns, group_codes(turns.group_id, turns.anchor_obs), turns.real)
-        step = normalise(returns, statistics, by_std=config.normalise_by_std, epsilon=config.epsilon)  # eq. 7; a lone turn gets 0
-        advantage = episode + config.step_weight * step  # eq. 8
+        step = normalise(returns, statistics, by_std=config.normalise_by_std, epsilon=config.epsilon)  # a lone turn gets 0
+        advantage = episode + config.step_weight * step
         if config.penalty_stage == "after_norm" and config.penalty_mode == "row_local":
             advantage = advantage - penalty
         return Credit(over_tokens(advantage, turns), diagnostics=diagnostics | statistics.shares("step_group", turns.real))

@@ -62,7 +62,7 @@ class StateHistory:
 
 
 def state_score(total: np.ndarray, won: np.ndarray, clock: float, alpha: float, xi: float, zeta: float, epsilon: float, truncate: bool) -> np.ndarray:
-    """(N,) S(s), the difficulty of a state (3SPO, eq. 3-5).
+    """(N,) S(s), the difficulty of a state (E1 to E3 of docs/3spo.md).
 
         SR(s) = N_success / (N_total + eps)          lambda(t) = alpha ln t
         S(s)  = 1                                    if N_total = 0
@@ -80,7 +80,7 @@ def state_score(total: np.ndarray, won: np.ndarray, clock: float, alpha: float, 
 
 
 def novelty_weight(total: np.ndarray, omega_k: float, omega_max: float = 0.5) -> np.ndarray:
-    """(N,) omega(N) = omega_max exp(-omega_k N) (3SPO, eq. 7, where omega_max is 0.5)."""
+    """(N,) omega(N) = omega_max exp(-omega_k N) (E5; omega_max is 0.5 as published)."""
     return omega_max * np.exp(-omega_k * total)
 
 

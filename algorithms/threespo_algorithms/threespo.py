@@ -21,7 +21,7 @@ _KNOWN = ("known_total", "known_won", "next_known_total", "next_known_won", "clo
 
 @dataclass
 class ThreeSPOConfig(AlgorithmConfig):
-    """Options of 3SPO. Letters D1 to D14 are the decisions explained in docs/3spo.md; preset ``paper`` is the published method.
+    """Options of 3SPO. D1 to D14 are the decisions, E1 to E7 the formulas of docs/3spo.md; preset ``paper`` is the published method.
 
     Attributes:
         alpha: slope of lambda(t) = alpha ln t. xi, zeta: a state is given up after xi failures unless its success rate exceeds zeta.
@@ -76,6 +76,9 @@ class ThreeSPOConfig(AlgorithmConfig):
     unseen_child: str = "parent"
     epsilon: float = field(default=1e-6)
 
+    def state_keys(self) -> dict[str, str]:
+        return super().state_keys() | {"search_key": self.search_key}
+
     def validate(self) -> None:
         super().validate()
         require_choice("algorithm.clock", self.clock, ("trajectories", "iteration"))
@@ -119,7 +122,7 @@ class ThreeSPO(TreeAlgorithm):
         self._visited = 0
 
     def samples(self, task_key: str, key: str, root: bool) -> int:
-        """n(s) = ceil(G_max S(s)) (eq. 6); the root gets at least ``root_min_samples`` (D7)."""
+        """n(s) = ceil(G_max S(s)) (E4); the root gets at least ``root_min_samples`` (D7)."""
         total, won = self.history.lookup([self._scoped(task_key, key)])
         count = math.ceil(self.config.max_samples * float(self._score(total, won, self.history.clock, truncate=True)[0]))
         return max(count, self.config.root_min_samples) if root else count
@@ -136,7 +139,7 @@ class ThreeSPO(TreeAlgorithm):
         return self.transition_reward(turns)
 
     def transition_reward(self, turns: TurnBatch) -> np.ndarray:
-        """(N,) R(s, s') = omega R_novel + (0.5 - omega)(S(s) - S(s')) + 0.5 R_success (eq. 8)."""
+        """(N,) R(s, s') = omega R_novel + (0.5 - omega)(S(s) - S(s')) + 0.5 R_success (E6)."""
         turns.require(self.requires, "threespo")
         config, extras = self.config, turns.extras
         here = self._score(extras["known_total"], extras["known_won"], extras["clock"], config.truncate_reward)
@@ -150,7 +153,7 @@ class ThreeSPO(TreeAlgorithm):
         return reward
 
     def credit(self, turns: TurnBatch) -> Credit:
-        """A = R relative to the siblings (eq. 9). A child without siblings takes no part in the update; siblings that do not differ get exactly 0."""
+        """A = R relative to the siblings (E7). A child without siblings takes no part in the update; siblings that do not differ get exactly 0."""
         config = self.config
         reward = self.transition_reward(turns)
         members = turns.real & ~invalid(turns) if config.invalid_actions == "exclude" else turns.real

@@ -100,7 +100,7 @@ def test_options_that_the_3spo_page_names_exist() -> None:
     from threespo_algorithms.threespo import ThreeSPOConfig
 
     known = {field.name for field in fields(ThreeSPOConfig)}
-    for head in (("eq.", "formula", "option"), ("", "question", "answer here", "option")):
+    for head in (("", "formula", "option"), ("", "question", "answer here", "option")):
         for row in table(page("3spo.md"), *head):
             assert set(re.findall(r"`(\w+)`", row[-1])) <= known, row
 
