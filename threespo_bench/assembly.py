@@ -160,11 +160,13 @@ def _check_needs(config: RunConfig, algorithm: Algorithm, engine: type[Engine]) 
 
 
 def _check_anchor(config: RunConfig, environment: Environment) -> None:
-    wanted, offered = config.algorithm.options.anchor, environment.anchors
-    if wanted not in offered:
-        raise UsageError(
-            f"algorithm.anchor={wanted}, but environment {config.env.name} has the state keys {', '.join(offered)}", fix=f"set algorithm.anchor={offered[0]}"
-        )
+    offered = environment.anchors
+    for option, wanted in config.algorithm.options.state_keys().items():
+        if wanted not in offered:
+            raise UsageError(
+                f"algorithm.{option}={wanted}, but environment {config.env.name} has the state keys {', '.join(offered)}",
+                fix=f"set algorithm.{option}={offered[0]}",
+            )
 
 
 def _tasks(environment: Environment, split: str, name: str) -> Sequence[Task]:

@@ -131,6 +131,7 @@ BAD = [
     (["run", "--algo", "grpo", "algorithm.group_size=2,4"], 2, "gives several values", "compare"),
     (["run", "--algo", "3spo", "3spo.alpha=1"], 2, "unknown key '3spo.alpha'", "did you mean algorithm.alpha?"),
     (["run", "--algo", "grpo", "group_size"], 2, "has no '='", "key=value"),
+    (["run", "--algo", "3spo", "algorithm.search_key=sate"], 2, "algorithm.search_key=sate, but environment household has", "algorithm.search_key=state"),
     (["run", "--resume", "nowhere"], 6, "nowhere is not a run folder", ""),
     (["run", "--resume", "x", "--algo", "grpo"], 2, "--algo cannot be combined with --resume", "budget."),
     (["run", "--resume", "x", "seed=3"], 2, "only budget.* can be changed", ""),

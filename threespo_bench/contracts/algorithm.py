@@ -53,6 +53,10 @@ class AlgorithmConfig:
     temperature: float = 1.0
     tasks_per_iteration: int = 8
 
+    def state_keys(self) -> dict[str, str]:
+        """The kinds of state key that the algorithm asks of its environment, by option. Subclasses with more options of that sort add them."""
+        return {"anchor": self.anchor}
+
     def validate(self) -> None:
         """Raises UsageError naming the key for a value out of range. Subclasses extend it and call super."""
         from threespo_bench.errors import UsageError

@@ -15,5 +15,5 @@ def path() -> Path:
     """The folder with the packaged weights and tokenizer. Raises DataError if it was not packaged."""
     folder = Path(__file__).parent / "files"
     if not (folder / "config.json").is_file():
-        raise DataError(f"household-tiny is not in {folder}", fix="make it: threespo-bench warm-start")
+        raise DataError(f"household-tiny is not in {folder}", fix="make it: threespo-bench warm-start --out FOLDER, then set model.path=FOLDER")
     return folder

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from threespo_bench.errors import UsageError
 from threespo_envs.alfred.vocabulary import vocabulary
@@ -121,6 +122,7 @@ def save(model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, out: Path) -> Path:
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    disable_progress_bar()  # a bar for one small file
     model.save_pretrained(fresh)
     tokenizer.save_pretrained(fresh)
     if out.exists():
