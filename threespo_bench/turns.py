@@ -173,7 +173,7 @@ class TurnBatch:
             if name in _TOKEN_COLUMNS or (name == "values" and values and isinstance(values[0], list)):
                 arrays[name] = pad_tokens(values, width, _DTYPES[name])
             elif name == "prompt_ids":
-                arrays[name] = _ragged([np.asarray(value, np.int32) for value in values])
+                arrays[name] = object_column([np.asarray(value, np.int32) for value in values])
             else:
                 arrays[name] = _as_column(values)
         return TurnBatch(**arrays, extras={name: _as_column(table[name].to_pylist()) for name in extra_names})
@@ -224,11 +224,11 @@ def _boolean(name: str, column: np.ndarray) -> np.ndarray:
 def _as_column(values: Sequence[object]) -> np.ndarray:
     """An array of the values; strings and sequences stay Python objects."""
     if len(values) and isinstance(values[0], (str, tuple, list, np.ndarray)):
-        return _ragged([tuple(value) if isinstance(value, list) else value for value in values])
+        return object_column([tuple(value) if isinstance(value, list) else value for value in values])
     return np.asarray(values)
 
 
-def _ragged(values: Sequence[object]) -> np.ndarray:
+def object_column(values: Sequence[object]) -> np.ndarray:
     """An object array that holds each value as it is (NumPy would stack sequences of equal length)."""
     out = np.empty(len(values), object)
     for i, value in enumerate(values):

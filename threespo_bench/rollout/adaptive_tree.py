@@ -21,7 +21,7 @@ from threespo_bench.contracts.environment import Task
 from threespo_bench.contracts.sampler import RolloutContext, Sampler
 from threespo_bench.rollout.batching import make_batch
 from threespo_bench.rollout.episode import Episode, EpisodeState, PlayedTurn
-from threespo_bench.turns import TurnBatch
+from threespo_bench.turns import TurnBatch, object_column
 
 
 class TreeAlgorithm(Algorithm):
@@ -202,13 +202,6 @@ def _wave(families: list[list[Child]]) -> TurnBatch:
         traj_ids=[child.node.node_id for child in children],
         extras={
             "first_on_path": np.array([child.node.places[-1] not in child.parent.places for child in children]),
-            "path": _objects([child.node.keys if over else () for child, over in zip(children, ended, strict=True)]),
+            "path": object_column([child.node.keys if over else () for child, over in zip(children, ended, strict=True)]),
         },
     )
-
-
-def _objects(values: list[tuple[str, ...]]) -> np.ndarray:
-    out = np.empty(len(values), object)
-    for i, value in enumerate(values):
-        out[i] = value
-    return out

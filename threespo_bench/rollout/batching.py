@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from threespo_bench.rollout.episode import PlayedTurn
-from threespo_bench.turns import TurnBatch, pad_tokens
+from threespo_bench.turns import TurnBatch, object_column, pad_tokens
 
 
 def make_batch(turns: Sequence[PlayedTurn], group_ids: Sequence[str], traj_ids: Sequence[str], extras: dict[str, np.ndarray] | None = None) -> TurnBatch:
@@ -20,14 +20,14 @@ def make_batch(turns: Sequence[PlayedTurn], group_ids: Sequence[str], traj_ids: 
     lengths = np.array([len(turn.generation.token_ids) for turn in turns])
     log_probs = pad_tokens([turn.generation.log_probs for turn in turns], width, np.float64)
     return TurnBatch(
-        group_id=_objects(group_ids),
-        traj_id=_objects(traj_ids),
+        group_id=object_column(group_ids),
+        traj_id=object_column(traj_ids),
         step_id=np.array([turn.step_id for turn in turns]),
         step_reward=np.array([turn.reward for turn in turns], float),
         response_mask=np.arange(width) < lengths[:, None],
-        task_key=_objects([turn.task.key for turn in turns]),
-        anchor_obs=_objects([turn.anchor for turn in turns]),
-        next_anchor_obs=_objects([turn.next_anchor for turn in turns]),
+        task_key=object_column([turn.task.key for turn in turns]),
+        anchor_obs=object_column([turn.anchor for turn in turns]),
+        next_anchor_obs=object_column([turn.next_anchor for turn in turns]),
         action_valid=np.array([turn.action.valid for turn in turns]),
         terminated=np.array([turn.terminated for turn in turns]),
         truncated=np.array([turn.truncated for turn in turns]),
@@ -36,19 +36,12 @@ def make_batch(turns: Sequence[PlayedTurn], group_ids: Sequence[str], traj_ids: 
         response_ids=pad_tokens([turn.generation.token_ids for turn in turns], width, np.int32),
         old_log_probs=log_probs,
         rollout_log_probs=log_probs,
-        prompt_ids=_objects([turn.generation.prompt_ids for turn in turns]),
+        prompt_ids=object_column([turn.generation.prompt_ids for turn in turns]),
         extras={
-            "observation": _objects([turn.observation for turn in turns]),
-            "next_observation": _objects([turn.next_observation for turn in turns]),
-            "command": _objects([turn.action.command for turn in turns]),
-            "invalid_reason": _objects([turn.action.reason or ("not_admissible" if not turn.action.valid else "") for turn in turns]),
+            "observation": object_column([turn.observation for turn in turns]),
+            "next_observation": object_column([turn.next_observation for turn in turns]),
+            "command": object_column([turn.action.command for turn in turns]),
+            "invalid_reason": object_column([turn.action.reason or ("not_admissible" if not turn.action.valid else "") for turn in turns]),
             **(extras or {}),
         },
     )
-
-
-def _objects(values: Sequence[object]) -> np.ndarray:
-    out = np.empty(len(values), object)
-    for i, value in enumerate(values):
-        out[i] = value
-    return out
