@@ -36,6 +36,7 @@ def build(config: RunConfig, host: PluginHost) -> TrainingRun:
     parts = load_parts(config, host)
     streams = Streams(config.seed)
     engine = parts.engine_class(config.engine.options, model_path(config, host), config.seed)
+    engine.prepare(parts.algorithm.needs)
     return TrainingRun(
         config=config,
         algorithm=parts.algorithm,
@@ -151,11 +152,10 @@ def _check_needs(config: RunConfig, algorithm: Algorithm, engine: type[Engine]) 
             f"{reason} {' and '.join(missing)}, which engine {config.engine.name} does not offer",
             fix=f"choose another engine (engine=NAME; 'threespo-bench info {config.engine.name}' shows what one offers), or another algorithm",
         )
-    kl_coef = config.algorithm.options.objective.kl_coef
-    if kl_coef > 0 and "reference" not in engine.capabilities:
+    if config.algorithm.options.objective.needs_reference and "reference" not in engine.capabilities:
         raise UsageError(
-            f"algorithm.objective.kl_coef={kl_coef} needs a reference policy, which engine {config.engine.name} does not offer",
-            fix="set algorithm.objective.kl_coef=0, or choose another engine",
+            f"the objective of {config.algorithm.name} needs a reference policy, which engine {config.engine.name} does not offer",
+            fix="set algorithm.objective.kl_coef=0 if it has that option, or choose another engine",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any
@@ -83,8 +83,8 @@ class Watchdog:
         rollout, learner = engine.rollout, engine.learner
         generate, update = rollout.generate, learner.update
 
-        async def observed(messages: list[Message], seed: int, sampling: Sampling) -> Generation:
-            generation = await generate(messages, seed, sampling)
+        async def observed(messages: list[Message], seed: int, sampling: Sampling, prefix: Sequence[int] = ()) -> Generation:
+            generation = await generate(messages, seed, sampling, prefix)
             self.moved()
             return generation
 

@@ -1,9 +1,10 @@
 """The loop. One for every algorithm, every environment and every engine.
 
     async for turns in algorithm.collect(context):    # the algorithm's sampler decides when experience is ready
+        complete(turns, ...)                          # values and vectors, where the algorithm needs them
         credit = algorithm.credit(turns)              # what each turn is worth
         engine.learner.update(turns, credit, ...)     # optimiser steps
-        algorithm.observe(turns)                      # persistent state
+        algorithm.observe(turns, ...)                 # persistent state
         engine.publish()                              # the sampler sees the new policy
 
 Around it: evaluation on fixed held-out tasks, metrics, checkpoints at the end of iterations, and the budget. Methods that learn after
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from threespo_bench.budget import Budget, Spent
+from threespo_bench.completion import VALUE_NEEDS, complete
 from threespo_bench.config.schema import RunConfig
 from threespo_bench.contracts.algorithm import Algorithm
 from threespo_bench.contracts.engine import Engine, Sampling
@@ -75,13 +77,13 @@ class TrainingRun:
 
     def state_dict(self) -> dict[str, Any]:
         """The loop's own state, part of a checkpoint (the algorithm's and the learner's are saved beside it)."""
-        return {"iteration": self.iteration, "next_evaluation": self.next_evaluation, "spent": asdict(self.budget.spent), "tasks": self.tasks.position}
+        return {"iteration": self.iteration, "next_evaluation": self.next_evaluation, "spent": asdict(self.budget.spent), "tasks": self.tasks.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state_dict`."""
         self.iteration, self.next_evaluation = int(state["iteration"]), int(state["next_evaluation"])
         self.budget.spent = Spent(**state["spent"])
-        self.tasks.position = int(state["tasks"])
+        self.tasks.load_state_dict(state["tasks"])
 
 
 async def train(run: TrainingRun) -> bool:
@@ -116,6 +118,8 @@ async def _iterate(run: TrainingRun) -> None:
         sampling=Sampling(temperature=config.temperature, max_new_tokens=run.max_new_tokens),
         max_turns=run.max_turns,
         anchor=config.anchor,
+        pool=run.tasks.tasks,
+        keep_next_prompt=bool(run.algorithm.needs & VALUE_NEEDS),
         tick=run.tick,
     )
     waiting = time.perf_counter()
@@ -138,10 +142,13 @@ def _learn(run: TrainingRun, turns: TurnBatch, measured: IterationMetrics) -> No
     """Credit, update, observe and publish one batch."""
     if turns.policy_version is not None and (turns.policy_version[turns.real] > run.policy_version).any():
         raise EngineError(f"the rollout engine answered with policy version {turns.policy_version.max()}, but {run.policy_version} is the newest published")
-    credit = run.algorithm.credit(turns)
-    config = run.algorithm.config
-    metrics = run.engine.learner.update(turns, credit, config.objective, config.optimization.at(run.budget.fraction()))
-    run.algorithm.observe(turns)
+    learner, algorithm, config = run.engine.learner, run.algorithm, run.algorithm.config
+    complete(turns, algorithm.needs, learner)
+    credit = algorithm.credit(turns)
+    metrics = learner.update(turns, credit, config.objective, config.optimization.at(run.budget.fraction()))
+    if "critic" in algorithm.needs:
+        metrics |= learner.update_critic(turns, credit, config.critic)
+    algorithm.observe(turns, learner.score)
     run.policy_version = run.engine.publish()
     if run.engine.rollout.version != run.policy_version:
         raise EngineError(

@@ -11,7 +11,7 @@ import numpy as np
 from threespo_algorithms.episode_term import require_choice
 from threespo_algorithms.group_statistics import group_statistics, invalid, normalise, over_tokens
 from threespo_algorithms.state_history import StateHistory, hash_text, novelty_weight, state_score
-from threespo_bench.contracts.algorithm import AlgorithmConfig, Credit
+from threespo_bench.contracts.algorithm import AlgorithmConfig, Credit, Score
 from threespo_bench.errors import UsageError
 from threespo_bench.rollout.adaptive_tree import AdaptiveTreeSampler, TreeAlgorithm
 from threespo_bench.turns import TurnBatch, codes
@@ -172,7 +172,7 @@ class ThreeSPO(TreeAlgorithm):
         scale = float(members.sum()) / (config.tasks_per_iteration * config.max_samples) if config.scale_small_waves else 1.0
         return Credit(over_tokens(advantage, turns), selected=members & ~statistics.single, scale=scale, diagnostics=diagnostics)
 
-    def observe(self, turns: TurnBatch) -> None:
+    def observe(self, turns: TurnBatch, score: Score) -> None:
         """Write the outcomes of the trajectories that ended in this wave into the history (D4, D5, D9, D12), and move the clock."""
         outcomes: dict[object, tuple[str, tuple[str, ...], bool]] = {}
         for row in np.flatnonzero([bool(path) for path in turns.extras["path"]]):

@@ -72,7 +72,10 @@ class ScriptedPolicy(RolloutEngine):
         self.asked: dict[str, int] = {}
         self.order: list[str] = []
 
-    async def generate(self, messages, seed: int, sampling: Sampling) -> Generation:
+    def encode(self, messages, response=None) -> np.ndarray:
+        return np.zeros(1, np.int32)
+
+    async def generate(self, messages, seed: int, sampling: Sampling, prefix=()) -> Generation:
         state = messages[0]["content"]
         k = self.asked.get(state, 0)
         if k == 0:

@@ -117,6 +117,10 @@ FIGURE_2: Edges = {
 }
 
 
+def no_score(turns: TurnBatch) -> np.ndarray:
+    raise AssertionError("3SPO asks for no log-probabilities")
+
+
 class ScriptedThreeSPO(ThreeSPO):
     """Samples as many actions as the figure draws."""
 
@@ -132,7 +136,7 @@ def search(**options) -> tuple[ScriptedThreeSPO, ScriptedPolicy, list[TurnBatch]
         async for turns in algorithm.collect(context(environment, policy)):
             waves.append(turns)
             algorithm.credit(turns)
-            algorithm.observe(turns)
+            algorithm.observe(turns, no_score)
 
     asyncio.run(run())
     return algorithm, policy, waves

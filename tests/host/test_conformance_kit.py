@@ -101,7 +101,7 @@ class SilentAboutColumns(GRPO):
 class ForgetsItsState(GRPO):
     seen = 0
 
-    def observe(self, turns: TurnBatch) -> None:
+    def observe(self, turns: TurnBatch, score: Any) -> None:
         self.seen += len(turns)
 
     def state_dict(self) -> dict[str, Any]:

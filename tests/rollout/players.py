@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class Player(RolloutEngine):
     def __init__(self) -> None:
         self.requests: list[tuple[str, int, Sampling]] = []
 
-    async def generate(self, messages: list[dict[str, str]], seed: int, sampling: Sampling) -> Generation:
+    async def generate(self, messages: list[dict[str, str]], seed: int, sampling: Sampling, prefix: Sequence[int] = ()) -> Generation:
         prompt = messages[-1]["content"]
         self.requests.append((prompt, seed, sampling))
         for _ in range(seed % 3):
@@ -50,6 +50,9 @@ class Player(RolloutEngine):
         words = text.split()
         ids = np.array([sum(map(ord, word)) % 997 for word in words], np.int32)
         return Generation(np.arange(len(prompt.split()), dtype=np.int32), ids, -0.5 * np.ones(len(ids), np.float32), text, self.version, finished=True)
+
+    def encode(self, messages: list[dict[str, str]], response: str | None = None) -> np.ndarray:
+        return np.array([len(word) for word in (messages[-1]["content"] if response is None else response).split()], np.int32)
 
     def answer(self, prompt: str, seed: int) -> str:
         raise NotImplementedError

@@ -57,7 +57,7 @@ class Told(TreeAlgorithm):
 class Turning(ScriptedPolicy):
     """Answers 0, 1, 0, 1 ... in every state."""
 
-    async def generate(self, messages: Any, seed: int, sampling: Any) -> Generation:
+    async def generate(self, messages: Any, seed: int, sampling: Any, prefix: Any = ()) -> Generation:
         answer = await super().generate(messages, seed, sampling)
         return replace(answer, text=str(int(answer.text) % 2))
 

@@ -138,7 +138,10 @@ class _TableRollout(RolloutEngine):
     def __init__(self, table: _Table) -> None:
         self.table, self.logits, self.version = table, table.logits.copy(), 0
 
-    async def generate(self, messages: Any, seed: int, sampling: Any) -> Generation:
+    def encode(self, messages: Any, response: str | None = None) -> np.ndarray:
+        return np.zeros(1, np.int32)
+
+    async def generate(self, messages: Any, seed: int, sampling: Any, prefix: Any = ()) -> Generation:
         words = messages[-1]["content"].split()
         state = (int(words[1]) * 5 + int(words[3])) % STATES
         log_probs = self.table.log_probs(self.logits, state)
@@ -239,7 +242,7 @@ class Counting(Algorithm):
         diagnostics = {"odd/nan": float("nan"), "odd/inf": float("inf"), "odd/minus": float("-inf")} if self.config.odd else {}
         return Credit(np.where(turns.response_mask, advantages[:, None], 0.0), diagnostics={"credit/spread": float(returns.std()), **diagnostics})
 
-    def observe(self, turns: Any) -> None:
+    def observe(self, turns: Any, score: Any) -> None:
         for task, anchor in zip(turns.task_key, turns.anchor_obs, strict=True):
             self.counts[f"{task}|{anchor}"] = self.counts.get(f"{task}|{anchor}", 0) + 1
         self.trace = 0.5 * self.trace + turns.step_reward[:3]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +16,23 @@ if TYPE_CHECKING:
     from threespo_bench.turns import TurnBatch
 
 
+@dataclass(frozen=True)
+class Item:
+    """Some turns whose log-probabilities are summed: (R,) integer ``rows`` of the batch and (R,) float64 ``weights`` (1 for a plain sum)."""
+
+    rows: np.ndarray
+    weights: np.ndarray
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """What is liked better than what. With ``paired`` the items are pairs, place by place; without, two independent lists (KTO)."""
+
+    chosen: list[Item]
+    rejected: list[Item]
+    paired: bool = True
+
+
 @dataclass
 class Credit:
     """The answer of :meth:`Algorithm.credit`.
@@ -23,15 +40,21 @@ class Credit:
     Attributes:
         advantages: (N, T) float64, exactly 0 where the response mask is false.
         selected: (N,) bool, the rows that take part in the update; None means all rows that are not padding.
+        selected_tokens: (N, T) bool, the tokens that take part in the update and in its denominators; None means all under the response mask.
         scale: factor on the loss; below 1 for a batch that is smaller than usual and shall move the policy less.
-        returns: (N, T) float64 targets of a critic, or None.
+        returns: targets of the value function: (N, T) a token, (N,) a turn (the value of the state the turn acts in), or None.
+        action_returns: (N,) targets of the action value, read after the response, or None.
+        preferences: what a :class:`~threespo_bench.contracts.objective.Preference` objective learns from; ``advantages`` then only tell who gets the credit.
         diagnostics: scalars for the metrics (group count, shares, moments ...), each finite.
     """
 
     advantages: np.ndarray
     selected: np.ndarray | None = None
+    selected_tokens: np.ndarray | None = None
     scale: float = 1.0
     returns: np.ndarray | None = None
+    action_returns: np.ndarray | None = None
+    preferences: Preferences | None = None
     diagnostics: dict[str, float] = field(default_factory=dict)
 
 
@@ -69,13 +92,18 @@ class AlgorithmConfig:
             raise UsageError(f"algorithm.tasks_per_iteration={self.tasks_per_iteration} is out of range: must be >= 1")
 
 
+Score = Callable[["TurnBatch"], np.ndarray]
+
+
 class Algorithm(ABC):
     """Base of all algorithms. One instance lives for one run.
 
     Attributes:
         Config: a subclass of :class:`AlgorithmConfig`; its field names are the keys under ``algorithm.``.
         title: full name. source: paper and equations. notes: what a user should know, shown by ``info``.
-        needs: engine and environment capabilities it cannot do without: ``restore``, ``reference``, ``critic`` ...
+        needs: engine and environment capabilities it cannot do without (:data:`~threespo_bench.contracts.engine.CAPABILITIES`, ``restore``). A class
+            whose needs depend on its options sets them in ``__init__``. The loop fills the columns that they bring before it asks for credit
+            (:mod:`threespo_bench.completion`).
         requires: columns of :class:`TurnBatch` that :meth:`credit` reads beyond the always present ones.
     """
 
@@ -99,8 +127,12 @@ class Algorithm(ABC):
     def credit(self, turns: TurnBatch) -> Credit:
         """Advantages of a batch. Pure: depends on ``turns`` and the configuration only, changes nothing."""
 
-    def observe(self, turns: TurnBatch) -> None:
-        """Remember what a batch showed (state statistics, value trackers ...). Called once a batch, after the update."""
+    def observe(self, turns: TurnBatch, score: Score) -> None:
+        """Remember what a batch showed (state statistics, value trackers ...). Called once a batch, after the update.
+
+        Args:
+            turns: the batch that was learned from. score: log-probabilities (N, T) of any turns under the policy as it is after the update.
+        """
 
     def diagnostics(self) -> dict[str, float]:
         """Scalars about the persistent state, asked once an iteration."""

@@ -7,6 +7,7 @@ An engine is two parts. A :class:`RolloutEngine` generates; a :class:`Learner` s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,16 +15,27 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from threespo_bench.contracts.environment import Message
-from threespo_bench.contracts.objective import Optimization, PolicyGradient
+from threespo_bench.contracts.objective import Critic, Objective, Optimization
+from threespo_bench.errors import UsageError
 
 if TYPE_CHECKING:
     from threespo_bench.contracts.algorithm import Credit
     from threespo_bench.turns import TurnBatch
 
+CAPABILITIES = {
+    "reference": "log-probabilities of a frozen reference policy, which can be moved to the present weights",
+    "preference": "updates by a loss on preferences",
+    "critic": "a value function of its own, one value before each token",
+    "value_tokens": "values read from two reserved tokens of the policy, which are never sampled",
+    "embeddings": "vectors of texts, by the frozen reference policy",
+    "prefix": "responses that go on from given tokens",
+}
+"""What an engine may be able to do beyond the base contract, by the name that an algorithm's ``needs`` uses."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn. Log-probabilities are always those of the distribution that was sampled from at temperature 1."""
+    """How tokens are drawn; temperature 0 takes the most probable ones. Log-probabilities are those of the distribution at temperature 1."""
 
     temperature: float = 1.0
     max_new_tokens: int = 16
@@ -56,12 +68,21 @@ class RolloutEngine(ABC):
     version: int
 
     @abstractmethod
-    async def generate(self, messages: list[Message], seed: int, sampling: Sampling) -> Generation:
-        """One response to a chat prompt. Requests that wait at the same time may be batched; equal (messages, seed, weights) give equal tokens.
+    async def generate(self, messages: list[Message], seed: int, sampling: Sampling, prefix: Sequence[int] = ()) -> Generation:
+        """One response to a chat prompt. Requests that wait at the same time may be batched; equal (messages, prefix, seed, weights) give equal tokens.
+
+        Args:
+            messages: the prompt. seed: of the response's own random numbers. sampling: how tokens are drawn.
+            prefix: tokens the response begins with (capability ``prefix``). The answer's ``token_ids`` and ``log_probs`` are those of the new tokens,
+                ``prompt_ids`` ends with the prefix, and ``text`` is that of prefix and new tokens together; the length limit counts both.
 
         Raises:
             EngineError: the prompt does not fit the model's context.
         """
+
+    @abstractmethod
+    def encode(self, messages: list[Message], response: str | None = None) -> np.ndarray:
+        """(P,) int32 tokens of a prompt as :meth:`generate` would read it; with ``response``, those of that text with the end-of-sequence token."""
 
 
 class Learner(ABC):
@@ -72,12 +93,43 @@ class Learner(ABC):
         """Log-probabilities (N, T) of the response tokens under ``actor`` or ``reference``; entries under a false mask are 0."""
 
     @abstractmethod
-    def update(self, turns: TurnBatch, credit: Credit, objective: PolicyGradient, optimization: Optimization) -> dict[str, float]:
-        """Optimiser steps on the rows that ``credit.selected`` names; returns metrics. No selected row: no step, no change of the weights.
+    def update(self, turns: TurnBatch, credit: Credit, objective: Objective, optimization: Optimization) -> dict[str, float]:
+        """Optimiser steps on the rows that ``credit`` selects (or on its preferences); returns metrics. Nothing to learn from: no step, no change.
 
         Raises:
             EngineError: loss or gradient is not finite (the weights are left as they were).
         """
+
+    def refresh_reference(self) -> None:
+        """Make the present weights the reference policy (capability ``reference``); part of what :meth:`save` writes."""
+        raise _lacks(self, "reference")
+
+    def values(self, turns: TurnBatch) -> np.ndarray:
+        """(N, T) float64 values of the state before each response token, 0 under a false mask (capability ``critic``).
+
+        Column 0 is the value of the state that the turn acts in, read at the last token of its prompt.
+        """
+        raise _lacks(self, "critic")
+
+    def prompt_values(self, prompts: Sequence[np.ndarray]) -> np.ndarray:
+        """(M,) float64 values of the states that these prompts (int32 tokens) show; an empty prompt has value 0 (capability ``critic``)."""
+        raise _lacks(self, "critic")
+
+    def update_critic(self, turns: TurnBatch, credit: Credit, critic: Critic) -> dict[str, float]:
+        """Regress the value function on ``credit.returns``, clipped around ``turns.values``; returns metrics (capability ``critic``)."""
+        raise _lacks(self, "critic")
+
+    def value_logits(self, turns: TurnBatch) -> np.ndarray:
+        """(N, 2) float64 ``z_plus - z_minus`` of the reserved tokens before and after each response (capability ``value_tokens``)."""
+        raise _lacks(self, "value_tokens")
+
+    def prompt_value_logits(self, prompts: Sequence[np.ndarray]) -> np.ndarray:
+        """(M,) float64 ``z_plus - z_minus`` at the end of each prompt; 0 for an empty one (capability ``value_tokens``)."""
+        raise _lacks(self, "value_tokens")
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """(M, D) float64: the mean of the last hidden states of the starting weights over each text's tokens (capability ``embeddings``)."""
+        raise _lacks(self, "embeddings")
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -112,6 +164,13 @@ class Engine(ABC):
     def __init__(self, config: Any, model: str, seed: int) -> None:
         self.config, self.model, self.seed = config, model, seed
 
+    def prepare(self, needs: frozenset[str]) -> None:
+        """Set up what an algorithm needs of :attr:`capabilities` (a critic, reserved tokens ...). Called once, before anything else.
+
+        Raises:
+            UsageError: it cannot be done with this model.
+        """
+
     @abstractmethod
     def publish(self) -> int:
         """Make the learner's weights the rollout engine's, under a new policy version, and return that version."""
@@ -122,3 +181,7 @@ class Engine(ABC):
 
     def close(self) -> None:
         """Release what the engine holds."""
+
+
+def _lacks(part: object, capability: str) -> UsageError:
+    return UsageError(f"{type(part).__name__} does not offer {capability}: {CAPABILITIES[capability]}", fix="choose another engine, or another algorithm")

@@ -31,6 +31,8 @@ class RolloutContext:
         sampling: how training tokens are drawn.
         max_turns: the step limit of an episode.
         anchor: the kind of state key to record.
+        pool: all training tasks, for samplers that choose by themselves.
+        keep_next_prompt: record the prompt that the episode would have gone on with, in the column ``next_prompt_ids`` (algorithms with values).
         tick: called after every environment step, for the progress display.
     """
 
@@ -43,6 +45,8 @@ class RolloutContext:
     sampling: Sampling
     max_turns: int
     anchor: str
+    pool: Sequence[Task] = ()
+    keep_next_prompt: bool = False
     tick: Callable[[], None] = lambda: None
 
 

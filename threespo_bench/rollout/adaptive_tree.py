@@ -21,6 +21,7 @@ from threespo_bench.contracts.environment import Task
 from threespo_bench.contracts.sampler import RolloutContext, Sampler
 from threespo_bench.rollout.batching import make_batch
 from threespo_bench.rollout.episode import Episode, EpisodeState, PlayedTurn
+from threespo_bench.rollout.playing import with_next_prompt
 from threespo_bench.turns import TurnBatch, object_column
 
 
@@ -126,6 +127,8 @@ class SearchTree:
         for i, generation in enumerate(generations):
             episode.restore(node.state)
             turn = episode.act(generation)
+            if context.keep_next_prompt and not turn.terminated:
+                turn = with_next_prompt(context, episode, turn)
             reached = Node(f"{node.node_id}/{i}", episode.state, (*node.keys, turn.next_anchor), (*node.places, self._search_key()))
             children.append(Child(node, turn, reached))
             self._leaves += episode.ended

@@ -42,6 +42,15 @@ def make_batch(turns: Sequence[PlayedTurn], group_ids: Sequence[str], traj_ids: 
             "next_observation": object_column([turn.next_observation for turn in turns]),
             "command": object_column([turn.action.command for turn in turns]),
             "invalid_reason": object_column([turn.action.reason or ("not_admissible" if not turn.action.valid else "") for turn in turns]),
+            **_next_prompts(turns),
             **(extras or {}),
         },
     )
+
+
+def _next_prompts(turns: Sequence[PlayedTurn]) -> dict[str, np.ndarray]:
+    """The prompts after the turns, empty where none was kept; no column where none was kept at all."""
+    if all(turn.next_prompt_ids is None for turn in turns):
+        return {}
+    none = np.zeros(0, np.int32)
+    return {"next_prompt_ids": object_column([none if turn.next_prompt_ids is None else turn.next_prompt_ids for turn in turns])}

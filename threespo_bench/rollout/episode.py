@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from threespo_bench.contracts.engine import Generation
 from threespo_bench.contracts.environment import Action, Environment, Message, Observation, PromptContext, Task, Turn
 from threespo_bench.errors import DataError
@@ -22,6 +24,7 @@ class PlayedTurn:
         anchor, next_anchor: state keys before and after.
         action: what was read from the response.
         truncated: the step limit ended the episode here (and the environment did not).
+        next_prompt_ids: (P,) int32, the prompt that the episode would have gone on with, where a sampler keeps it.
     """
 
     task: Task
@@ -36,6 +39,7 @@ class PlayedTurn:
     terminated: bool
     truncated: bool
     success: bool
+    next_prompt_ids: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)

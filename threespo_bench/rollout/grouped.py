@@ -10,6 +10,7 @@ from threespo_bench.contracts.environment import Task
 from threespo_bench.contracts.sampler import RolloutContext, Sampler
 from threespo_bench.rollout.batching import make_batch
 from threespo_bench.rollout.episode import Episode, PlayedTurn
+from threespo_bench.rollout.playing import play
 from threespo_bench.turns import TurnBatch
 
 
@@ -36,12 +37,4 @@ class GroupedSampler(Sampler):
 async def _play(context: RolloutContext, place: int, task: Task, branch: int) -> list[PlayedTurn]:
     episode = Episode(context.environment, context.max_turns, context.anchor)
     episode.start(task, context.streams.integer("reset", task.key))
-    turns: list[PlayedTurn] = []
-    while not episode.ended:
-        seed = context.streams.integer("sample", context.iteration, place, branch, len(turns))
-        generation = await context.engine.generate(episode.prompt(), seed, context.sampling)
-        turns.append(episode.act(generation))
-        context.budget.charge(env_steps=1, tokens=len(generation.token_ids), prompt_tokens=len(generation.prompt_ids))
-        context.tick()
-    context.budget.charge(episodes=1)
-    return turns
+    return await play(context, episode, lambda turn: context.streams.integer("sample", context.iteration, place, branch, turn))

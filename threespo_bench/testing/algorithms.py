@@ -121,7 +121,7 @@ def _check_missing_columns(algorithm: type[Algorithm], config: Any, turns: TurnB
 
 def _check_state(algorithm: type[Algorithm], config: Any, turns: TurnBatch) -> None:
     first, second = algorithm(config), algorithm(config)
-    first.observe(turns)
+    first.observe(turns, lambda batch: np.where(batch.response_mask, -1.0, 0.0))
     state = first.state_dict()
     _check_plain(state, "state_dict()")
     second.load_state_dict(copy.deepcopy(state))

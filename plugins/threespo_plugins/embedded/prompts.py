@@ -32,3 +32,12 @@ class PromptEncoder:
         encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         ids = {key: np.array(encoding.ids, np.int32) for key, encoding in zip(unique, encodings, strict=True)}
         return [ids[key] for key in keys]
+
+    def encode_response(self, messages: list[Message], response: str) -> np.ndarray:
+        """int32 tokens of an assistant's answer with the end mark, as the template writes it behind the prompt."""
+        prompt = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        answer: Message = {"role": "assistant", "content": response}
+        whole = self._tokenizer.apply_chat_template([*messages, answer], tokenize=False)
+        end = self._tokenizer.eos_token
+        written = whole[len(prompt) :].split(end)[0] if whole.startswith(prompt) else response
+        return np.array(self._backend.encode(written + end, add_special_tokens=False).ids, np.int32)

@@ -14,7 +14,7 @@ from threespo_plugins.embedded.policy import Policy
 from threespo_plugins.embedded.prompts import PromptEncoder
 from threespo_plugins.embedded.scheduler import BatchScheduler
 
-_Chat = tuple[list[Message], int, Sampling]
+_Chat = tuple[list[Message], int, Sampling, tuple[int, ...]]
 
 
 class EmbeddedRollout(RolloutEngine):
@@ -34,16 +34,23 @@ class EmbeddedRollout(RolloutEngine):
         """The policy version that generations carry."""
         return self._policy.version
 
-    async def generate(self, messages: list[Message], seed: int, sampling: Sampling) -> Generation:
+    async def generate(self, messages: list[Message], seed: int, sampling: Sampling, prefix: Sequence[int] = ()) -> Generation:
         """See :meth:`RolloutEngine.generate`. Temperature 0 takes the most probable token."""
         if sampling.temperature < 0 or sampling.max_new_tokens < 1:
             raise UsageError(f"{sampling} is out of range: temperature must be >= 0 and max_new_tokens >= 1")
-        return await self._scheduler.submit((messages, seed, sampling))
+        if len(prefix) >= sampling.max_new_tokens:
+            raise UsageError(f"a prefix of {len(prefix)} tokens leaves no room in a response of {sampling.max_new_tokens}")
+        return await self._scheduler.submit((messages, seed, sampling, tuple(int(token) for token in prefix)))
+
+    def encode(self, messages: list[Message], response: str | None = None) -> np.ndarray:
+        """See :meth:`RolloutEngine.encode`. A response is rendered by the chat template, as the model was taught to write it."""
+        return self._encoder.encode([messages])[0] if response is None else self._encoder.encode_response(messages, response)
 
     def _answer(self, chats: Sequence[_Chat]) -> list[Generation | Exception]:
         if self._policy.unpublished:
             raise EngineError("the weights were updated but not published: call publish() before generating")
-        prompts = self._encoder.encode([messages for messages, _, _ in chats])
+        prompts = self._encoder.encode([messages for messages, *_ in chats])
+        prompts = [np.append(prompt, np.array(prefix, np.int32)) if prefix else prompt for prompt, (*_, prefix) in zip(prompts, chats, strict=True)]
         answers: list[Generation | Exception] = [self._too_long(prompt) for prompt in prompts]  # replaced below where it fits
         fitting = [i for i, prompt in enumerate(prompts) if len(prompt) < self._policy.limit]
         # Rows of similar length share a forward pass, so that little of it is padding.
@@ -51,16 +58,17 @@ class EmbeddedRollout(RolloutEngine):
         for start in range(0, len(fitting), self._policy.config.max_batch):
             rows = fitting[start : start + self._policy.config.max_batch]
             responses = generate(self._policy, [self._request(prompts[i], chats[i]) for i in rows])
-            for i, answer in zip(rows, self._generations([prompts[i] for i in rows], responses), strict=True):
+            for i, answer in zip(rows, self._generations([prompts[i] for i in rows], [chats[i] for i in rows], responses), strict=True):
                 answers[i] = answer
         return answers
 
     def _request(self, prompt: np.ndarray, chat: _Chat) -> Request:
-        _, seed, sampling = chat
-        return Request(prompt, seed, sampling.temperature, min(sampling.max_new_tokens, self._policy.limit - len(prompt)))
+        _, seed, sampling, prefix = chat
+        return Request(prompt, seed, sampling.temperature, min(sampling.max_new_tokens - len(prefix), self._policy.limit - len(prompt)))
 
-    def _generations(self, prompts: Sequence[np.ndarray], responses: Sequence[Response]) -> list[Generation]:
-        texts = self._policy.tokenizer.backend_tokenizer.decode_batch([response.token_ids.tolist() for response in responses], skip_special_tokens=True)
+    def _generations(self, prompts: Sequence[np.ndarray], chats: Sequence[_Chat], responses: Sequence[Response]) -> list[Generation]:
+        tokens = [[*prefix, *response.token_ids.tolist()] for (*_, prefix), response in zip(chats, responses, strict=True)]
+        texts = self._policy.tokenizer.backend_tokenizer.decode_batch(tokens, skip_special_tokens=True)
         return [
             Generation(prompt, response.token_ids, response.log_probs, text, self._policy.version, response.finished)
             for prompt, response, text in zip(prompts, responses, texts, strict=True)
