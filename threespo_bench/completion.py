@@ -1,7 +1,8 @@
-"""Columns that the learner adds to a batch before it is credited: values, and vectors of observations.
+"""Columns that the learner adds to a batch before it is credited: reference log-probabilities, values, and vectors of observations.
 
 What is added follows from the algorithm's ``needs``:
 
+* ``reference``: ``turns.ref_log_probs`` (N, T);
 * ``critic``: ``turns.values`` (N, T), and ``next_value`` (N,), the value of the state after the turn where the sampler kept its prompt;
 * ``value_tokens``: ``value_logit``, ``action_value_logit`` and ``next_value_logit``, (N,) each: the difference of the two reserved tokens' logits
   before the response, after it, and in the state after the turn;
@@ -21,6 +22,8 @@ VALUE_NEEDS = frozenset({"critic", "value_tokens"})
 
 def complete(turns: TurnBatch, needs: frozenset[str], learner: Learner) -> None:
     """Add the columns that ``needs`` call for to ``turns``, computed with the weights as they are now."""
+    if "reference" in needs:
+        turns.ref_log_probs = learner.score(turns, "reference")
     if "critic" in needs:
         turns.values = learner.values(turns)
         turns.extras["next_value"] = learner.prompt_values(_next_prompts(turns))

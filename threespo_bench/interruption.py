@@ -56,6 +56,10 @@ class StopRequest:
             self._announce("stopping at the end of this iteration, with a checkpoint; once more stops at once, back to the last checkpoint")
 
 
+_LONG_WORK = ("update", "update_critic", "score", "values", "value_logits", "embed")
+"""Methods of the learner that answer nobody while they run."""
+
+
 class Watchdog:
     """Says so when no response and no environment step came for a while, and ends a run in which none comes for very long.
 
@@ -67,7 +71,7 @@ class Watchdog:
         limit: seconds after which the run fails.
     """
 
-    def __init__(self, announce: Callable[[str], None], where: Callable[[], str], warn_after: float = 300.0, limit: float = 3600.0) -> None:
+    def __init__(self, announce: Callable[[str], None], where: Callable[[], str], limit: float, warn_after: float = 300.0) -> None:
         self._announce, self._where, self._warn_after, self._limit = announce, where, warn_after, limit
         self._moved, self._updating = time.monotonic(), False
         self._ended = threading.Event()
@@ -79,24 +83,29 @@ class Watchdog:
         self._moved = time.monotonic()
 
     def watch(self, engine: Engine) -> None:
-        """Count every response as a movement, those of evaluations too; an update may take as long as it takes."""
+        """Count every response as a movement, those of evaluations too; the learner's work may take as long as it takes."""
         rollout, learner = engine.rollout, engine.learner
-        generate, update = rollout.generate, learner.update
+        generate = rollout.generate
 
         async def observed(messages: list[Message], seed: int, sampling: Sampling, prefix: Sequence[int] = ()) -> Generation:
             generation = await generate(messages, seed, sampling, prefix)
             self.moved()
             return generation
 
-        def timed(*arguments: Any) -> dict[str, float]:
-            self._updating = True
-            try:
-                return update(*arguments)
-            finally:
-                self.moved()
-                self._updating = False
+        def timed(work: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any) -> Any:
+                self._updating = True
+                try:
+                    return work(*arguments)
+                finally:
+                    self.moved()
+                    self._updating = False
 
-        rollout.generate, learner.update = observed, timed  # type: ignore[method-assign]
+            return call
+
+        rollout.generate = observed  # type: ignore[method-assign]
+        for name in _LONG_WORK:
+            setattr(learner, name, timed(getattr(learner, name)))
 
     def __enter__(self) -> Watchdog:
         self.moved()

@@ -129,7 +129,7 @@ class _Session:
         store.checkpoints.keep = config.checkpoint.keep
         tracker = host.find("trackers", config.tracker.name)
         self.tracker = SafeTracker(lambda: tracker.load()(config.tracker.options, store.path.parent.parent), self.say)
-        self.watchdog = Watchdog(self.say, self._where)
+        self.watchdog = Watchdog(self.say, self._where, limit=config.rollout.stall_seconds)
         self.recorder = Recorder(training, store, self.tracker, progress, self.watchdog)
 
     def say(self, text: str) -> None:

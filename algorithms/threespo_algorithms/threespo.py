@@ -140,7 +140,7 @@ class ThreeSPO(TreeAlgorithm):
 
     def transition_reward(self, turns: TurnBatch) -> np.ndarray:
         """(N,) R(s, s') = omega R_novel + (0.5 - omega)(S(s) - S(s')) + 0.5 R_success (E6)."""
-        turns.require(self.requires, "threespo")
+        turns.require(ThreeSPO.requires, "threespo")  # the search asks before a subclass has all its columns
         config, extras = self.config, turns.extras
         here = self._score(extras["known_total"], extras["known_won"], extras["clock"], config.truncate_reward)
         there = self._score(extras["next_known_total"], extras["next_known_won"], extras["clock"], config.truncate_reward)

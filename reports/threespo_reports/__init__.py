@@ -18,9 +18,10 @@ _SECTIONS = {
 
 @hookimpl
 def threespo_report_sections() -> list[ReportEntry]:
-    """Two functions that the host calls by name, and the sections of the comparison."""
+    """Three functions that the host calls by name, and the sections of the comparison."""
     return [
         ReportEntry("curve", "threespo_reports.figures:single_run_curve", "draws the learning curve of one run"),
         ReportEntry("comparison", "threespo_reports.comparison:write_report", "writes the report of several runs, with all sections below"),
+        ReportEntry("credit", "threespo_reports.credit_figure:draw_credit", "draws who gets the credit for a recorded batch"),
         *(ReportEntry(name, f"threespo_reports.sections:{section}", summary, tags=("section",)) for name, (section, summary) in _SECTIONS.items()),
     ]

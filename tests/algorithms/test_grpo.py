@@ -8,6 +8,7 @@ import pytest
 from tests.algorithms.batches import b1, b3, turns
 from threespo_algorithms.grpo import GRPO, GRPOConfig
 from threespo_bench.errors import UsageError
+from threespo_bench.testing import check_algorithm
 
 REFERENCE = {"statistics_unit": "row", "singleton": "raw", "penalty_stage": "before_norm"}
 
@@ -77,3 +78,46 @@ def test_wrong_group_key_is_seen_in_the_diagnostics():
 def test_bad_options(option):
     with pytest.raises(UsageError, match=next(iter(option))):
         GRPOConfig(**option).validate()
+
+
+# ---- pass@k
+
+
+def test_pass_at_k_credits_the_best_rollout_by_its_lead():
+    batch = turns("gggg", "abcd", [0] * 4, ["s"] * 4, [3, 1, 0, 2], [1] * 4, [1, 2, 1, 1])
+    np.testing.assert_allclose(credit(batch, pass_at_k=True), [0.774596, 0, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(credit(batch, pass_at_k=True, normalise_by_std=False), [1, 0, 0, 0], atol=1e-12)
+
+
+def test_pass_at_k_selects_trajectories_and_credits_all_turns_of_the_winner():
+    result = GRPO(GRPOConfig(pass_at_k=True, penalty_mode="none")).credit(b1()).advantages
+    expected = np.array([1.732051] * 3 + [0] * 5)
+    np.testing.assert_allclose(result, np.where(b1().response_mask, expected[:, None], 0), atol=1e-6)
+    np.testing.assert_allclose(credit(b1(), pass_at_k=True), [1.732051] * 3 + [0, -0.1, 0, 0, 0], atol=1e-6)
+    # Returns 10, -0.1 and 0: the lead is 10 and the deviation 5.802586.
+    np.testing.assert_allclose(credit(b1(), pass_at_k=True, penalty_mode="trajectory_sum"), [10 / 5.802586] * 3 + [0] * 5, atol=1e-6)
+
+
+def test_pass_at_k_looks_into_each_group_by_itself():
+    batch = turns("ghghgh", "abcdef", [0] * 6, ["s"] * 6, [1, 5, 1, 2, 0, 0], [1] * 6, [1] * 6)
+    lead = 3 / np.std([5, 2, 0], ddof=1)
+    np.testing.assert_allclose(credit(batch, pass_at_k=True), [0, lead, 0, 0, 0, 0], atol=1e-6)  # the best two of g are equal
+
+
+@pytest.mark.parametrize("rewards", [[7.0], [9.025] * 8])
+def test_pass_at_k_of_a_lone_or_equal_group_is_exactly_zero(rewards):
+    n = len(rewards)
+    batch = turns("g" * n, "abcdefgh"[:n], [0] * n, ["s"] * n, rewards, [1] * n, [1] * n)
+    assert credit(batch, pass_at_k=True) == [0.0] * n
+
+
+@pytest.mark.parametrize("option", [{"statistics_unit": "row"}, {"singleton": "raw"}, {"penalty_stage": "before_norm"}])
+def test_options_that_pass_at_k_excludes(option):
+    with pytest.raises(UsageError, match="pass_at_k"):
+        GRPOConfig(pass_at_k=True, **option).validate()
+    GRPOConfig(pass_at_k=True, penalty_stage="before_norm", penalty_mode="trajectory_sum").validate()
+
+
+@pytest.mark.parametrize("options", [{}, REFERENCE, {"pass_at_k": True}])
+def test_contract(options):
+    check_algorithm(GRPO, GRPOConfig(**options))

@@ -32,6 +32,48 @@ def test_gradient_weight_of_a_token_in_a_short_and_a_long_response(mode, short, 
     assert losses.grad[0, 1:].abs().sum() == 0
 
 
+TRAJECTORIES = torch.tensor([7, 3, 7])  # the first and the last response are turns of one trajectory; codes may have gaps
+THREE = torch.tensor([[True, True, True], [True, False, False], [True, True, False]])
+
+
+@pytest.mark.parametrize(
+    ("mode", "unit", "weights"),
+    [
+        ("token-mean", "turn", [1 / 6] * 3),
+        ("token-mean", "trajectory", [1 / 6] * 3),
+        ("token-mean", "token", [1 / 6] * 3),
+        ("seq-mean-token-mean", "turn", [1 / 9, 1 / 3, 1 / 6]),
+        ("seq-mean-token-mean", "trajectory", [1 / 10, 1 / 2, 1 / 10]),
+        ("seq-mean-token-mean", "token", [1 / 6] * 3),
+        ("seq-mean-token-sum", "turn", [1 / 3] * 3),
+        ("seq-mean-token-sum", "trajectory", [1 / 2] * 3),
+        ("seq-mean-token-sum", "token", [1 / 6] * 3),
+        ("seq-mean-token-sum-norm", "turn", [1 / 4] * 3),
+        ("seq-mean-token-sum-norm", "trajectory", [1 / 4] * 3),
+        ("seq-mean-token-sum-norm", "token", [1 / 4] * 3),
+    ],
+)
+def test_the_unit_is_what_counts_as_a_sequence(mode, unit, weights):
+    found = token_weights(THREE, mode, 4, unit, TRAJECTORIES)
+    assert found.tolist() == [pytest.approx([weight if real else 0.0 for real in row]) for weight, row in zip(weights, THREE.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("mode", AGGREGATIONS)
+def test_trajectories_without_tokens_are_none(mode):
+    mask = torch.tensor([[True, True], [False, False], [True, False]])
+    with_empty = token_weights(mask, mode, 4, "trajectory", torch.tensor([0, 1, 2]))
+    without = token_weights(mask[[0, 2]], mode, 4, "trajectory", torch.tensor([0, 1]))
+    assert torch.equal(with_empty[[0, 2]], without)
+    assert token_weights(torch.zeros(2, 2, dtype=torch.bool), mode, 4, "trajectory", torch.tensor([0, 1])).sum() == 0
+
+
+def test_a_unit_without_its_input_and_an_unknown_unit_are_errors():
+    with pytest.raises(ValueError, match="trajectories"):
+        token_weights(MASK, "seq-mean-token-mean", unit="trajectory")
+    with pytest.raises(UsageError, match="unit=episode"):
+        token_weights(MASK, "seq-mean-token-mean", unit="episode")
+
+
 @pytest.mark.parametrize("mode", AGGREGATIONS)
 @pytest.mark.parametrize("mask", [[[True, True], [False, False]], [[False, False], [False, False]]])
 def test_one_mask_feeds_numerator_and_denominator(mode, mask):

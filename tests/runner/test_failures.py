@@ -55,7 +55,7 @@ def test_a_scorer_that_breaks_fails_the_run_and_is_never_a_reward_of_zero(tmp_pa
 
 
 def test_a_scorer_that_hangs_ends_within_the_limit(tmp_path, host, monkeypatch):
-    monkeypatch.setattr(runner, "Watchdog", lambda say, where: Watchdog(say, where, warn_after=0.4, limit=1.2))
+    monkeypatch.setattr(runner, "Watchdog", lambda say, where, limit: Watchdog(say, where, limit=1.2, warn_after=0.4))
     watcher = Watcher()
     started = time.monotonic()
     outcome = run(toy_bench.configuration(tmp_path, "env.fault=sleep", "env.fault_step=200"), host, progress=watcher)
@@ -67,11 +67,11 @@ def test_a_scorer_that_hangs_ends_within_the_limit(tmp_path, host, monkeypatch):
 def test_a_rollout_that_never_returns_ends_within_the_limit(tmp_path, host, monkeypatch):
     import asyncio
 
-    async def lost(self, messages, seed, sampling):
+    async def lost(self, messages, seed, sampling, prefix=()):
         await asyncio.Event().wait()
 
     monkeypatch.setattr(toy_bench._TableRollout, "generate", lost)
-    monkeypatch.setattr(runner, "Watchdog", lambda say, where: Watchdog(say, where, warn_after=0.4, limit=1.2))
+    monkeypatch.setattr(runner, "Watchdog", lambda say, where, limit: Watchdog(say, where, limit=1.2, warn_after=0.4))
     assert_failed(run(toy_bench.configuration(tmp_path), host), "nothing has moved", exit_code=EngineError.exit_code)
 
 
@@ -83,7 +83,7 @@ def test_a_slow_update_is_no_hang(tmp_path, host, monkeypatch):
         return update(self, *arguments)
 
     monkeypatch.setattr(toy_bench._TableLearner, "update", slow)
-    monkeypatch.setattr(runner, "Watchdog", lambda say, where: Watchdog(say, where, warn_after=2.0, limit=2.0))
+    monkeypatch.setattr(runner, "Watchdog", lambda say, where, limit: Watchdog(say, where, limit=2.0, warn_after=2.0))
     assert run(toy_bench.configuration(tmp_path, "budget.iterations=1"), host).state == "finished"
 
 

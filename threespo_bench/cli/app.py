@@ -13,7 +13,7 @@ from difflib import get_close_matches
 import rich_click as click
 
 from threespo_bench import __version__, errors
-from threespo_bench.cli import compare, doctor, info, listing, report, run, warm_start
+from threespo_bench.cli import compare, credit, doctor, info, listing, report, run, warm_start
 from threespo_bench.cli.output import note, show_error
 
 DEBUG_VARIABLE = "THREESPO_BENCH_DEBUG"
@@ -51,7 +51,7 @@ def cli(strict: bool) -> None:
     """Compare reinforcement-learning algorithms for language-model agents: same tasks, same seeds, same budget."""
 
 
-for _module in (run, compare, report, listing, info, warm_start, doctor):
+for _module in (run, compare, report, credit, listing, info, warm_start, doctor):
     cli.add_command(_module.command)
 
 

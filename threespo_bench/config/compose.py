@@ -75,7 +75,7 @@ def compose(
     options = _options(base, defaults)
     keys = Keys(options, chosen.names, _contributions(host), _renamed(defaults))
     settings = [_setting(key, text, keys) for key, text in chosen.settings]
-    config = _to_run_config(_compose(base, defaults, chosen.names, settings, options), chosen.names)
+    config = _to_run_config(_compose(base, defaults, chosen.names, settings, options), chosen.names, {section: d.preset for section, d in defaults.items()})
     _resolve_model(config, host)
     _refuse_nan(config)
     config.validate()
@@ -199,7 +199,7 @@ def show(value: Any) -> str:
     return str(value)
 
 
-def _to_run_config(config: DictConfig, names: Mapping[str, str]) -> RunConfig:
+def _to_run_config(config: DictConfig, names: Mapping[str, str], presets: Mapping[str, str]) -> RunConfig:
     try:
         parts = {field.name: build(config[field.name]) for field in fields(RunConfig)}
     except OmegaConfBaseException as error:
@@ -207,7 +207,7 @@ def _to_run_config(config: DictConfig, names: Mapping[str, str]) -> RunConfig:
         if "???" in str(error) or "Missing mandatory" in str(error) or "missing" in str(error).lower():
             raise UsageError(f"{key} must be set", fix=f"add {key}=VALUE") from error
         raise UsageError(f"the configuration cannot be resolved: {str(error).splitlines()[0]}") from error
-    components = {section: Component(names[section], parts.pop(section)) for section in COMPONENTS}
+    components = {section: Component(names[section], parts.pop(section), presets[section]) for section in COMPONENTS}
     return RunConfig(**components, **parts)
 
 

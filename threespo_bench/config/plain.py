@@ -61,7 +61,7 @@ def _component(data: Any, section: str, host: PluginHost) -> Component:
     if not isinstance(data, Mapping) or "name" not in data:
         raise DataError(f"the saved configuration does not say which {section} it uses")
     contribution = host.find(COMPONENTS[section], data["name"])
-    return Component(contribution.name, _typed(config_class(contribution), data.get("options") or {}, section))
+    return Component(contribution.name, _typed(config_class(contribution), data.get("options") or {}, section), str(data.get("preset") or ""))
 
 
 def _typed(config: type, data: Mapping[str, Any], what: str) -> Any:

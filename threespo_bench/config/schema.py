@@ -31,10 +31,12 @@ class Rollout:
 
     Attributes:
         max_turns: the step limit; null takes the environment's. max_new_tokens: the length limit of a response; null takes the environment's.
+        stall_seconds: a run in which no response comes for so long, and no update is under way, fails.
     """
 
     max_turns: int | None = None
     max_new_tokens: int | None = None
+    stall_seconds: float = 3600.0
 
 
 @dataclass
@@ -51,10 +53,11 @@ class Checkpoint:
 
 @dataclass
 class Component:
-    """A chosen plugin and its options: ``name`` is the registered name, ``options`` an instance of its Config dataclass."""
+    """A chosen plugin and its options: ``name`` is the registered name, ``options`` an instance of its Config dataclass, ``preset`` where they began."""
 
     name: str
     options: Any
+    preset: str = ""
 
 
 @dataclass
@@ -107,6 +110,7 @@ class RunConfig:
             "evaluation.temperature": (self.evaluation.temperature, self.evaluation.temperature >= 0, ">= 0"),
             "rollout.max_turns": (self.rollout.max_turns, (self.rollout.max_turns or 1) >= 1, ">= 1, or null"),
             "rollout.max_new_tokens": (self.rollout.max_new_tokens, (self.rollout.max_new_tokens or 1) >= 1, ">= 1, or null"),
+            "rollout.stall_seconds": (self.rollout.stall_seconds, self.rollout.stall_seconds > 0, "> 0"),
             "checkpoint.every_iterations": (self.checkpoint.every_iterations, self.checkpoint.every_iterations >= 1, ">= 1"),
             "checkpoint.keep": (self.checkpoint.keep, self.checkpoint.keep >= 1, ">= 1"),
         }

@@ -65,5 +65,5 @@ class TrackerEntry(Entry):
 
 
 class ReportEntry(Entry):
-    """``target`` is a class of report section (:mod:`threespo_bench.contracts.report`), or one of two functions that the host calls by name:
-    ``curve`` (run folder, file to write) and ``comparison`` (run folders, folder to write)."""
+    """``target`` is a class of report section (:mod:`threespo_bench.contracts.report`), or one of three functions that the host calls by name:
+    ``curve`` (run folder, file to write), ``comparison`` (run folders, folder to write) and ``credit`` (turns, advantages by algorithm, file to write)."""

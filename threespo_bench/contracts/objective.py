@@ -23,7 +23,7 @@ class PolicyGradient:
             ``gmpo`` (geometric mean of the ratios, arXiv:2507.20673); ``clip_cov`` and ``kl_cov`` (tokens of large covariance of advantage and
             log-probability are left out, or held by a KL term, arXiv:2505.22617); ``gpg`` (no ratio, arXiv:2504.02546).
         clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high]; ``gmpo`` clips the log-ratio to [-clip_low, clip_high].
-        dual_clip: for negative advantages the loss is at most ``-dual_clip * advantage`` (arXiv:1912.09729); None switches it off.
+        dual_clip: in ``clip``, for negative advantages the loss is at most ``-dual_clip * advantage`` (arXiv:1912.09729); None switches it off.
         kl_coef: weight of the KL term to the reference policy; 0 needs no reference.
         kl_estimator: k1, k2 or k3 (http://joschu.net/blog/kl-approx.html).
         entropy_coef: weight of the entropy bonus.

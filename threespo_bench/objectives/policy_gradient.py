@@ -1,10 +1,7 @@
-"""The clipped policy-gradient loss (PPO, arXiv:1707.06347) with dual clip, KL and entropy terms.
+"""The policy-gradient loss: a policy term of :mod:`.policy_losses`, plus KL, minus entropy.
 
-Per token, with r = pi(token) / pi_old(token) and advantage A:
-
-    l = max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high));   where A < 0:  l = min(l, -dual_clip A)
-
-plus ``kl_coef`` times the KL estimator minus ``entropy_coef`` times the entropy, summed with the weights of :mod:`.aggregation`.
+Each token's policy term (times its ratio of the old policy to the sampler's, where that is asked for), plus ``kl_coef`` times the KL estimator,
+minus ``entropy_coef`` times the entropy, summed with the weights of :mod:`.aggregation`.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ import torch
 from threespo_bench.contracts.objective import PolicyGradient
 from threespo_bench.objectives.aggregation import require_boolean, weighted_sum
 from threespo_bench.objectives.kl import LOG_RATIO_BOUND, kl_divergence
+from threespo_bench.objectives.policy_losses import PolicyTokens, policy_losses
 
 
 @dataclass(frozen=True)
@@ -30,6 +28,9 @@ class TokenTerms:
         advantages: of each token.
         entropy: of the policy's distribution at each token; carries the gradient where the objective has an entropy term.
         reference_log_probs: under the reference policy, where the objective has a KL term.
+        rollout_log_probs: as the sampler reported them, where the objective has a ``rollout_ratio_cap``.
+        response: int64, which response each token belongs to; None where the terms are (R, T), a row a response. A response must be whole.
+        large_covariance: bool, of :func:`~threespo_bench.objectives.covariance.large_covariance` over the whole mini-batch, where the loss is one of those.
     """
 
     mask: torch.Tensor
@@ -39,6 +40,9 @@ class TokenTerms:
     advantages: torch.Tensor
     entropy: torch.Tensor | None = None
     reference_log_probs: torch.Tensor | None = None
+    rollout_log_probs: torch.Tensor | None = None
+    response: torch.Tensor | None = None
+    large_covariance: torch.Tensor | None = None
 
 
 @dataclass
@@ -67,17 +71,12 @@ def policy_gradient_loss(objective: PolicyGradient, terms: TokenTerms) -> tuple[
     mask = terms.mask
     log_probs, old, advantages = terms.log_probs[mask], terms.old_log_probs[mask], terms.advantages[mask].to(terms.log_probs.dtype)
     weights = terms.weights[mask].to(log_probs.dtype)
-    log_ratio = (log_probs - old.to(log_probs.dtype)).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
-    ratio = log_ratio.exp()
-
-    plain = -advantages * ratio
-    clipped = -advantages * ratio.clamp(1.0 - objective.clip_low, 1.0 + objective.clip_high)
-    losses = torch.maximum(plain, clipped)
-    dual_active = torch.zeros_like(mask[mask])
-    if objective.dual_clip is not None:
-        ceiling = -objective.dual_clip * advantages
-        dual_active = (advantages < 0) & (losses > ceiling)
-        losses = torch.where(dual_active, ceiling, losses)
+    large = None if terms.large_covariance is None else terms.large_covariance[mask]
+    tokens = PolicyTokens.make(log_probs, old.to(log_probs.dtype), advantages, _responses(terms), large)
+    policy = policy_losses(objective, tokens)
+    losses = policy.losses
+    if objective.rollout_ratio_cap is not None:
+        losses = losses * _rollout_weights(terms, objective.rollout_ratio_cap).to(losses.dtype)
     policy_loss = (losses * weights).sum()
     loss = policy_loss
     sums = {"policy_loss": policy_loss.detach()}
@@ -97,15 +96,30 @@ def policy_gradient_loss(objective: PolicyGradient, terms: TokenTerms) -> tuple[
 
     with torch.no_grad():
         sums["tokens"] = mask.sum()
-        sums["ratio_mean"] = ratio.sum()
-        sums["clip_fraction"] = (clipped > plain).sum()
-        sums["dual_clip_fraction"] = dual_active.sum()
-        sums["approx_kl"] = (ratio - 1.0 - log_ratio).sum()
+        sums["ratio_mean"] = tokens.ratio.sum()
+        sums["clip_fraction"] = policy.clipped.sum()
+        sums["dual_clip_fraction"] = policy.dual_clipped.sum()
+        sums["approx_kl"] = (tokens.ratio - 1.0 - tokens.log_ratio).sum()
         if terms.entropy is not None:
             sums["entropy"] = terms.entropy[mask].sum()
-        ratio_max = ratio.max().item() if len(ratio) else 0.0
+        ratio_max = tokens.ratio.max().item() if len(tokens.ratio) else 0.0
         stacked = torch.stack([value.double() for value in sums.values()]).tolist()  # one transfer from the device
     return loss, LossReport(dict(zip(sums, stacked, strict=True)), ratio_max)
+
+
+def _responses(terms: TokenTerms) -> torch.Tensor | None:
+    """(M,) the response of each token; None where the terms do not tell."""
+    if terms.response is not None:
+        return terms.response[terms.mask]
+    return terms.mask.nonzero()[:, 0] if terms.mask.ndim == 2 else None
+
+
+def _rollout_weights(terms: TokenTerms, cap: float) -> torch.Tensor:
+    """(M,) min(pi_old(token) / pi_rollout(token), cap), float64 constants: the correction of a sampler that is not quite the old policy."""
+    if terms.rollout_log_probs is None:
+        raise ValueError("rollout_ratio_cap needs rollout_log_probs")
+    log_ratio = terms.old_log_probs[terms.mask].double() - terms.rollout_log_probs[terms.mask].double()
+    return log_ratio.clamp(max=LOG_RATIO_BOUND).exp().clamp(max=cap).detach()
 
 
 def token_entropy(log_distribution: torch.Tensor) -> torch.Tensor:

@@ -115,22 +115,33 @@ def _add_unread_text(parts: list[str], text: str) -> None:
 
 
 def _add_finds(parts: list[str], memory: Memory, wish: Wish | None) -> None:
-    """Where wanted things (and the lamp) were last seen, and which of two are where they should be."""
+    """Where wanted things (and the lamp) were last seen, which of two are where they should be, and which are here.
+
+    What is elsewhere must be walked to and what is here can be taken at once, so the two are told apart by the first word.
+    """
     if wish is None:
         return
     home = _home_of_two(memory, wish) if wish.verb == "two" else ""
     prefixes = (wish.thing + " ", wish.place + " ") if wish.verb == "look" else (wish.thing + " ",)
     found: list[str] = []
     done: list[str] = []
+    here: list[str] = []
     for place, things in memory.contents.items():
         for thing in things:
             if thing.startswith(prefixes):
                 states = memory.states.get(thing, ())
-                (done if place == home else found).extend((thing, *states, "in", place))
+                if place == home:
+                    done += (thing, *states, "in", place)
+                elif place == memory.at:
+                    here += (thing, *states)
+                else:
+                    found += (thing, *states, "in", place)
     if found:
         parts += ("found", *found, ".")
     if done:
         parts += ("done", *done, ".")
+    if here:
+        parts += ("here", *here, ".")
 
 
 def _home_of_two(memory: Memory, wish: Wish) -> str:
@@ -183,7 +194,7 @@ def _bracketed(admissible: Sequence[str]) -> str:
 
 
 TEMPLATES: dict[str, Template] = {
-    "compact": Template(version="compact-1", lists_admissible=False, history_length=0, write=_compact),
+    "compact": Template(version="compact-2", lists_admissible=False, history_length=0, write=_compact),
     "verl_agent": Template(version="verl_agent-1", lists_admissible=True, history_length=2, write=_verl_agent),
 }
 """All templates by name."""

@@ -36,7 +36,7 @@ LARGEST_NUMBER = 32
 """The largest number in a name: 27 in the ALFWorld games."""
 
 _COMMANDS = "go to open close take from move examine use heat clean cool with slice look inventory help"
-_COMPACT = "can new old last failed say see unknown nothing found done goal put two in hold at middle clean hot cool sliced lit"
+_COMPACT = "can new old last failed say see unknown nothing found done here goal put two in hold at middle clean hot cool sliced lit"
 _SENTENCES = "put a some clean hot cool heat two find look at examine the under with in on it and them"
 
 

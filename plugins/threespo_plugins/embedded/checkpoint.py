@@ -18,29 +18,43 @@ from threespo_plugins.embedded.optimizer import Optimizer
 _WEIGHTS, _OPTIMIZER, _STATE = "weights.safetensors", "optimizer.safetensors", "learner.json"
 
 
-def save(folder: Path, model: PreTrainedModel, optimizer: Optimizer, state: Mapping[str, object]) -> None:
+def save(folder: Path, model: torch.nn.Module, optimizer: Optimizer, state: Mapping[str, object]) -> None:
     """Write weights, optimiser and counters."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(_on_cpu(_tensors(model)), folder / _WEIGHTS)
+    save_weights(folder / _WEIGHTS, model)
     save_file(_on_cpu(optimizer.state()), folder / _OPTIMIZER)
     (folder / _STATE).write_text(json.dumps(state, indent=1))
 
 
-def load(folder: Path, model: PreTrainedModel, optimizer: Optimizer) -> dict[str, Any]:
+def load(folder: Path, model: torch.nn.Module, optimizer: Optimizer) -> dict[str, Any]:
     """Put back weights and optimiser; returns the counters. Raises StorageError if the folder is not such a checkpoint of this model."""
     try:
         state = json.loads((folder / _STATE).read_text())
-        weights, moments = load_file(folder / _WEIGHTS), load_file(folder / _OPTIMIZER)
+        moments = load_file(folder / _OPTIMIZER)
     except (OSError, ValueError, SafetensorError) as error:
         raise StorageError(f"{folder} is not a usable checkpoint of the learner: {error}") from error
+    load_weights(folder / _WEIGHTS, model)
+    optimizer.load_state(moments)
+    return state
+
+
+def save_weights(path: Path, model: torch.nn.Module) -> None:
+    """Write the weights of a model."""
+    save_file(_on_cpu(_tensors(model)), path)
+
+
+def load_weights(path: Path, model: torch.nn.Module) -> None:
+    """Put back what :func:`save_weights` wrote. Raises StorageError if the file cannot be read or is of another model."""
+    try:
+        weights = load_file(path)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise StorageError(f"{path.parent} is not a usable checkpoint of the learner: {error}") from error
     own = _tensors(model)
     if {name: tensor.shape for name, tensor in own.items()} != {name: tensor.shape for name, tensor in weights.items()}:
-        raise StorageError(f"{folder} holds the weights of another model")
+        raise StorageError(f"{path.parent} holds the weights of another model")
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(weights[name])
-    optimizer.load_state(moments)
-    return state
 
 
 def export(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -50,7 +64,7 @@ def export(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
     tokenizer.save_pretrained(folder)
 
 
-def _tensors(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+def _tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and saved buffers by name; of tied ones, the first name only."""
     saved = model.state_dict()
     tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}

@@ -24,6 +24,8 @@ class EmbeddedConfig:
         verify_log_probs: the largest difference between the sampler's and the learner's log-probability of a token that the first
             update of a run accepts; null means 1e-4 in float32 and 0.25 in bfloat16.
         max_staleness: the most policy versions by which a row of a batch may be older than the published weights (replay).
+        value_tokens: for algorithms that need them, the tokens that stand for a high and for a low value, which are then never generated;
+            null means the tokens of the bytes 0xFE and 0xFF of a byte-level tokenizer, which no text contains.
     """
 
     device: str = "cpu"
@@ -34,6 +36,7 @@ class EmbeddedConfig:
     max_context: int | None = None
     verify_log_probs: float | None = None
     max_staleness: int = 1000
+    value_tokens: list[str] | None = None
 
     def validate(self) -> None:
         """Raises UsageError naming the key for a value out of range."""
@@ -46,6 +49,8 @@ class EmbeddedConfig:
         _require(self.max_context is None or self.max_context >= 2, "max_context", self.max_context, ">= 2, or null")
         _require(self.verify_log_probs is None or self.verify_log_probs > 0, "verify_log_probs", self.verify_log_probs, "> 0, or null")
         _require(self.max_staleness >= 0, "max_staleness", self.max_staleness, ">= 0")
+        two = self.value_tokens is None or len(set(self.value_tokens)) == len(self.value_tokens) == 2
+        _require(two, "value_tokens", self.value_tokens, "two different tokens, or null")
 
     @property
     def log_prob_tolerance(self) -> float:

@@ -18,7 +18,7 @@ class EmbeddedEngine(Engine):
     """
 
     Config: ClassVar[type] = EmbeddedConfig
-    capabilities: ClassVar[frozenset[str]] = frozenset({"reference"})
+    capabilities: ClassVar[frozenset[str]] = frozenset({"reference", "preference", "critic", "value_tokens", "embeddings", "prefix"})
     deterministic: ClassVar[bool] = True
 
     def __init__(self, config: EmbeddedConfig, model: str, seed: int) -> None:
@@ -39,6 +39,17 @@ class EmbeddedEngine(Engine):
         self.deterministic = self._policy.device.type == "cpu"  # type: ignore[misc]
         self.rollout = EmbeddedRollout(self._policy)
         self.learner = EmbeddedLearner(self._policy, seed)
+
+    def prepare(self, needs: frozenset[str]) -> None:
+        """See :meth:`Engine.prepare`. The critic takes memory, and value tokens change log-probabilities, so both are made on demand only."""
+        if "value_tokens" in needs:
+            import torch
+
+            from threespo_plugins.embedded.value_tokens import reserved_ids
+
+            self._policy.value_tokens = torch.tensor(reserved_ids(self._policy, self.config.value_tokens), device=self._policy.device)
+        if "critic" in needs:
+            self.learner.add_critic()
 
     def publish(self) -> int:
         """See :meth:`Engine.publish`. The module is shared, so nothing is copied."""

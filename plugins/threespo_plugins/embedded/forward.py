@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
+from threespo_bench.errors import UsageError
 from threespo_plugins.embedded.packing import branch_attention
 
 _PROBE_ERRORS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
@@ -40,6 +42,10 @@ class Forward:
         """(B, L, V) logits of (B, L) ``ids``."""
         return model(input_ids=ids, attention_mask=attention, **self._known(position_ids=positions, use_cache=False)).logits
 
+    def hidden(self, body: PreTrainedModel, ids: torch.Tensor, attention: torch.Tensor | None, positions: torch.Tensor | None) -> torch.Tensor:
+        """(B, L, H) last hidden states of (B, L) ``ids`` in the body of a model: what an output layer would read."""
+        return body(input_ids=ids, attention_mask=attention, **self._known(position_ids=positions, use_cache=False)).last_hidden_state
+
     def extend(self, model: PreTrainedModel, ids: torch.Tensor, cache: Cache, attention: torch.Tensor | None, positions: torch.Tensor | None) -> torch.Tensor:
         """(B, L, V) logits of ``ids`` appended to what the cache holds."""
         options = self._known(position_ids=positions, use_cache=True)
@@ -54,13 +60,16 @@ class Forward:
         """
         hooks = [model.get_output_embeddings().register_forward_pre_hook(lambda _, arguments: (_rows(arguments[0], positions)[None], *arguments[1:]))]
         if self._last_feed_forward is not None:
-            block, part = model.get_submodule(self._last_feed_forward), _Part(torch.unique(positions))
-            hooks += [block.register_forward_pre_hook(part.select), block.register_forward_hook(part.put_back)]
-        try:
+            hooks += _reduced(model.get_submodule(self._last_feed_forward), positions)
+        with _removed_after(hooks):
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+
+    @contextmanager
+    def only_positions_of_body(self, body: PreTrainedModel, positions: torch.Tensor) -> Iterator[None]:
+        """Let the last feed-forward block of a body work on (M,) flattened ``positions`` only; hidden states are right at those alone."""
+        name = (self._last_feed_forward or "").removeprefix(f"{body.base_model_prefix}.")
+        with _removed_after(_reduced(body.get_submodule(name), positions) if name else []):
+            yield
 
     def _known(self, **options: object) -> dict[str, object]:
         return {name: value for name, value in options.items() if name in self._arguments and value is not None}
@@ -107,6 +116,29 @@ class _Part:
     def put_back(self, module: torch.nn.Module, arguments: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
         rows = output.new_zeros(self._shape[:-1].numel(), self._shape[-1])
         return rows.index_copy(0, self._positions, output[0]).view(self._shape)
+
+
+def body_of(model: PreTrainedModel) -> PreTrainedModel:
+    """The transformer of a causal language model, without its output layer. Raises UsageError if the two are one module."""
+    body = model.base_model
+    if body is model:
+        raise UsageError(f"{type(model).__name__} has no body apart from its output layer", fix="use a model whose hidden states can be read")
+    return body
+
+
+@contextmanager
+def _removed_after(hooks: Sequence[RemovableHandle]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _reduced(block: torch.nn.Module, positions: torch.Tensor) -> list[RemovableHandle]:
+    """Hooks that let ``block`` work on (M,) flattened ``positions`` only."""
+    part = _Part(torch.unique(positions))
+    return [block.register_forward_pre_hook(part.select), block.register_forward_hook(part.put_back)]
 
 
 def sliding_window(model: PreTrainedModel) -> int | None:

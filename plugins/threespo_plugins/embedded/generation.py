@@ -69,7 +69,7 @@ def _generate(policy: Policy, requests: Sequence[Request]) -> list[Response]:
     row = np.arange(len(requests))  # row i of the tensors is request row[i]
     going = np.ones(len(requests), bool)  # per row of the tensors; a row that has ended may stay a while, its tokens are not read
     for step in range(longest):
-        chosen, chosen_log_probs = sample(logits, temperature, uniform[:, step])
+        chosen, chosen_log_probs = sample(policy.allowed(logits), temperature, uniform[:, step])
         chosen_ids = chosen.cpu().numpy()
         tokens[row[going], step] = chosen_ids[going]
         log_probs[row[going], step] = chosen_log_probs.cpu().numpy()[going]

@@ -11,21 +11,25 @@ Only the positions that predict a token under the response mask reach the output
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from threespo_bench.turns import TurnBatch
+from threespo_bench.turns import TurnBatch, object_column
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """One sequence: ``prompt`` (P,) int32 and the ``rows`` (indices into the turns) whose responses branch off it."""
+    """One sequence: ``prompt`` (P,) int32 and the ``rows`` (indices into the turns) whose responses branch off it.
+
+    With ``ends`` the last token of each response is part of it: it predicts nothing, but something is read behind it.
+    """
 
     prompt: np.ndarray
     rows: tuple[int, ...]
     length: int
+    ends: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class MicroBatch:
         predicting: (M,) int64 into the flattened (B * L) positions, the position before each predicted token.
         tokens: (M,) int64, the predicted tokens.
         row: (M,) int64, the row of the turns each belongs to. column: (M,) int64, its column there.
+        ends: (2 R,) int64 flattened positions of the R rows' last prompt tokens, then of their last response tokens; None unless the packs have
+            ``ends``. ends_row: (R,) int64, the rows.
     """
 
     ids: torch.Tensor
@@ -49,6 +55,8 @@ class MicroBatch:
     tokens: torch.Tensor
     row: np.ndarray
     column: np.ndarray
+    ends: torch.Tensor | None
+    ends_row: np.ndarray
 
 
 def response_lengths(mask: np.ndarray) -> np.ndarray:
@@ -82,6 +90,26 @@ def make_packs(turns: TurnBatch, rows: np.ndarray, share_prompts: bool) -> list[
     return sorted(packs, key=lambda pack: (pack.length, pack.rows))
 
 
+def with_ends(packs: Sequence[Pack]) -> list[Pack]:
+    """The packs with the last token of each response, shortest first."""
+    longer = [replace(pack, length=pack.length + len(pack.rows), ends=True) for pack in packs]
+    return sorted(longer, key=lambda pack: (pack.length, pack.rows))
+
+
+def prompts_as_turns(prompts: Sequence[np.ndarray]) -> TurnBatch:
+    """Turns of M prompts with one response token each, for what is read at the end of the prompt; that of an empty prompt is masked."""
+    number = len(prompts)
+    return TurnBatch(
+        group_id=np.zeros(number, np.int64),
+        traj_id=np.arange(number),
+        step_id=np.zeros(number, np.int64),
+        step_reward=np.zeros(number),
+        response_mask=np.array([[len(prompt) > 0] for prompt in prompts], bool).reshape(number, 1),
+        response_ids=np.zeros((number, 1), np.int32),
+        prompt_ids=object_column(prompts),
+    )
+
+
 def split(packs: Sequence[Pack], max_tokens: int) -> Iterator[list[Pack]]:
     """Consecutive packs whose padded size stays within ``max_tokens``; a longer pack stands alone."""
     part: list[Pack] = []
@@ -102,12 +130,13 @@ def micro_batch(turns: TurnBatch, packs: Sequence[Pack], device: torch.device) -
     branch = np.zeros((len(packs), width), np.int64)  # 0 on the prompt, then 1, 2 ... on the branches
     lengths = response_lengths(turns.response_mask)
     predicting, rows, columns = [], [], []
+    before, after, ends_row = [], [], []
     for i, pack in enumerate(packs):
         prompt = len(pack.prompt)
         ids[i, :prompt], positions[i, :prompt] = pack.prompt, np.arange(prompt)
         start = prompt
         for number, row in enumerate(pack.rows, start=1):
-            inputs = int(lengths[row]) - 1
+            inputs = int(lengths[row]) - (not pack.ends)
             span = slice(start, start + inputs)
             ids[i, span] = turns.response_ids[row, :inputs]
             positions[i, span] = prompt + np.arange(inputs)
@@ -116,6 +145,10 @@ def micro_batch(turns: TurnBatch, packs: Sequence[Pack], device: torch.device) -
             predicting.append(i * width + np.where(columns[-1] == 0, prompt - 1, start + columns[-1] - 1))
             rows.append(np.full(len(columns[-1]), row))
             start += inputs
+            if pack.ends:
+                before.append(i * width + prompt - 1)
+                after.append(i * width + start - 1)
+                ends_row.append(row)
     token_row, token_column = np.concatenate(rows), np.concatenate(columns)
     branched = any(len(pack.rows) > 1 for pack in packs)
     return MicroBatch(
@@ -126,6 +159,8 @@ def micro_batch(turns: TurnBatch, packs: Sequence[Pack], device: torch.device) -
         tokens=torch.from_numpy(turns.response_ids[token_row, token_column].astype(np.int64)).to(device),
         row=token_row,
         column=token_column,
+        ends=torch.tensor(before + after, device=device) if ends_row else None,
+        ends_row=np.array(ends_row, np.int64),
     )
 
 

@@ -24,6 +24,7 @@ class Policy:
         unpublished: the weights moved since they were published.
         limit: tokens of prompt and response together.
         stops: ids that end a response.
+        value_tokens: ids of the reserved tokens for a high and for a low value, (2,) int64, or None. They are never sampled, and their probability is 0.
     """
 
     def __init__(self, folder: Path, config: EmbeddedConfig) -> None:
@@ -34,11 +35,16 @@ class Policy:
         self.forward = Forward(self.model)
         self.limit = context_limit(self.model, config.max_context)
         self.stops = stop_ids(self.model, self.tokenizer)
+        self.value_tokens: torch.Tensor | None = None
         self.version = 0
         self.unpublished = False
         embeddings = self.model.get_input_embeddings().num_embeddings
         if len(self.tokenizer) > embeddings:
             raise EngineError(f"the tokenizer in {folder} has {len(self.tokenizer)} tokens, but the model embeds {embeddings}")
+
+    def allowed(self, logits: torch.Tensor) -> torch.Tensor:
+        """(..., V) logits as sampling and log-probabilities see them: renormalised without the reserved tokens."""
+        return logits if self.value_tokens is None else logits.index_fill(-1, self.value_tokens, -torch.inf)
 
     def autocast(self) -> AbstractContextManager:
         """Computes in bfloat16 where that was asked for; the weights stay float32, so that small updates are not lost."""

@@ -40,4 +40,7 @@ class PromptEncoder:
         whole = self._tokenizer.apply_chat_template([*messages, answer], tokenize=False)
         end = self._tokenizer.eos_token
         written = whole[len(prompt) :].split(end)[0] if whole.startswith(prompt) else response
+        gap = written.removesuffix(response)
+        if gap.isspace() and response.startswith(gap):  # generated text has the space that the template writes already
+            written = response
         return np.array(self._backend.encode(written + end, add_special_tokens=False).ids, np.int32)

@@ -40,6 +40,8 @@ class EmbeddedRollout(RolloutEngine):
             raise UsageError(f"{sampling} is out of range: temperature must be >= 0 and max_new_tokens >= 1")
         if len(prefix) >= sampling.max_new_tokens:
             raise UsageError(f"a prefix of {len(prefix)} tokens leaves no room in a response of {sampling.max_new_tokens}")
+        if not set(prefix).isdisjoint(self._policy.stops):
+            raise UsageError("the prefix holds a token that ends responses: there is nothing to go on from")
         return await self._scheduler.submit((messages, seed, sampling, tuple(int(token) for token in prefix)))
 
     def encode(self, messages: list[Message], response: str | None = None) -> np.ndarray:

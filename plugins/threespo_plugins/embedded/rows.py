@@ -1,13 +1,25 @@
-"""Which rows of a batch an update uses."""
+"""Which rows and tokens of a batch an update uses."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from threespo_bench.contracts.algorithm import Credit
-from threespo_bench.contracts.objective import PolicyGradient
+from threespo_bench.contracts.objective import PolicyGradient, ValueTokens
 from threespo_bench.errors import DataError
 from threespo_bench.turns import TurnBatch, codes
+
+
+def selected_tokens(turns: TurnBatch, credit: Credit) -> TurnBatch:
+    """The batch with ``credit.selected_tokens`` as its response mask, so that every loss and denominator has the selected tokens only."""
+    tokens = credit.selected_tokens
+    if tokens is None:
+        return turns
+    if tokens.dtype != bool or tokens.shape != turns.response_mask.shape:
+        raise DataError(f"credit.selected_tokens must be boolean, of shape {turns.response_mask.shape}")
+    return replace(turns, response_mask=turns.response_mask & tokens)
 
 
 def selected_rows(turns: TurnBatch, credit: Credit, objective: PolicyGradient) -> np.ndarray:
@@ -31,15 +43,26 @@ def selected_rows(turns: TurnBatch, credit: Credit, objective: PolicyGradient) -
     return np.flatnonzero(chosen)
 
 
+def nothing_moves(rows: np.ndarray, credit: Credit, turns: TurnBatch, objective: PolicyGradient) -> bool:
+    """The rows have no gradient: their advantages are all zero, and no term of the objective goes without advantages."""
+    return not _moves_all(objective) and not _has_advantage(turns, credit)[rows].any()
+
+
 def compute_rows(rows: np.ndarray, credit: Credit, turns: TurnBatch, objective: PolicyGradient) -> np.ndarray:
     """Those of the rows whose gradient can differ from zero.
 
-    A row of zero advantage has no part in the policy term; without KL and entropy terms it is counted (in the denominators) but need
-    not be computed.
+    A row of zero advantage has no part in the policy term; without another term it is counted (in the denominators) but need not be
+    computed. ``kl_cov`` holds tokens whose advantage is above the mean, which can be zero.
     """
-    if objective.kl_coef > 0 or objective.entropy_coef > 0:
+    if _moves_all(objective) or objective.loss == "kl_cov":
         return rows
     return rows[_has_advantage(turns, credit)[rows]]
+
+
+def _moves_all(objective: PolicyGradient) -> bool:
+    """Every row can have a gradient, whatever its advantage."""
+    values = isinstance(objective, ValueTokens) and (objective.value_coef > 0 or objective.action_value_coef > 0)
+    return objective.kl_coef > 0 or objective.entropy_coef > 0 or values
 
 
 def _has_advantage(turns: TurnBatch, credit: Credit) -> np.ndarray:

@@ -37,7 +37,7 @@ ERRAND_PROMPTS = [
     "new fridge 1 microwave 1 shelf 2 shelf 1 . old nothing . last nothing . see nothing . goal heat apple in shelf . hold nothing . at middle .",
     "new fridge 1 microwave 1 shelf 2 shelf 1 . old nothing . last go to fridge 1 . see unknown . goal heat apple in shelf . "
     "hold nothing . at fridge 1 closed .",
-    "new microwave 1 shelf 2 shelf 1 . old fridge 1 . last go to fridge 1 , open fridge 1 . see apple 2 egg 1 . found apple 2 in fridge 1 . "
+    "new microwave 1 shelf 2 shelf 1 . old fridge 1 . last go to fridge 1 , open fridge 1 . see apple 2 egg 1 . here apple 2 . "
     "goal heat apple in shelf . hold nothing . at fridge 1 open .",
     "new microwave 1 shelf 2 shelf 1 . old fridge 1 . last open fridge 1 , take apple 2 from fridge 1 . see egg 1 . "
     "goal heat apple in shelf . hold apple 2 . at fridge 1 open .",
@@ -48,9 +48,9 @@ ERRAND_PROMPTS = [
     "new microwave 1 shelf 2 shelf 1 . old fridge 1 . last go to microwave 1 , heat apple 2 with microwave 1 . see unknown . "
     "goal heat apple in shelf . hold apple 2 hot . at microwave 1 closed .",
     "new microwave 1 shelf 2 . old fridge 1 shelf 1 . last heat apple 2 with microwave 1 , go to shelf 1 . see apple 1 book 1 . "
-    "found apple 1 in shelf 1 . goal heat apple in shelf . hold apple 2 hot . at shelf 1 .",
+    "here apple 1 . goal heat apple in shelf . hold apple 2 hot . at shelf 1 .",
     "new microwave 1 shelf 2 . old fridge 1 shelf 1 . last go to shelf 1 , move apple 2 to shelf 1 . see apple 1 book 1 apple 2 . "
-    "found apple 1 in shelf 1 apple 2 hot in shelf 1 . goal heat apple in shelf . hold nothing . at shelf 1 .",
+    "here apple 1 apple 2 hot . goal heat apple in shelf . hold nothing . at shelf 1 .",
 ]
 
 
@@ -95,7 +95,7 @@ def test_compact_for_two() -> None:
         ("go to fridge 1", "You arrive at fridge 1. The fridge 1 is open. In it, you see a apple 2, and a apple 1."),
     ]
     assert compact("put two apple in shelf", turns).endswith(
-        "see apple 2 apple 1 . found apple 2 in fridge 1 apple 1 in fridge 1 . done apple 3 in shelf 1 . "
+        "see apple 2 apple 1 . done apple 3 in shelf 1 . here apple 2 apple 1 . "
         "goal two apple in shelf . hold nothing . at fridge 1 open ."
     )
 
@@ -107,7 +107,7 @@ def test_compact_for_look() -> None:
         ("take pen 1 from shelf 2", "You pick up the pen 1 from the shelf 2."),
     ]
     assert compact("examine the book with the desklamp", turns).endswith(
-        "see desklamp 1 . found desklamp 1 lit in shelf 2 . goal look book with desklamp . hold pen 1 . at shelf 2 ."
+        "see desklamp 1 . here desklamp 1 lit . goal look book with desklamp . hold pen 1 . at shelf 2 ."
     )
 
 
@@ -214,7 +214,7 @@ def test_unknown_template() -> None:
 
 
 def test_versions() -> None:
-    assert {name: template.version for name, template in TEMPLATES.items()} == {"compact": "compact-1", "verl_agent": "verl_agent-1"}
+    assert {name: template.version for name, template in TEMPLATES.items()} == {"compact": "compact-2", "verl_agent": "verl_agent-1"}
 
 
 def contexts_of(game: Game, seed: int, turns: int) -> list[PromptContext]:

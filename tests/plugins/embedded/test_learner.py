@@ -8,7 +8,7 @@ from threespo_bench.contracts.algorithm import Credit
 from threespo_bench.contracts.objective import AGGREGATIONS, Optimization, PolicyGradient
 from threespo_bench.errors import DataError, EngineError, UsageError
 from threespo_bench.turns import TurnBatch
-from threespo_plugins.embedded import learner as learner_module
+from threespo_plugins.embedded import gradient as gradient_module
 from threespo_plugins.embedded.config import EmbeddedConfig
 from threespo_plugins.embedded.engine import EmbeddedEngine
 
@@ -189,8 +189,8 @@ def test_nothing_selected_is_no_step(make_engine, bench, case):
 
 def test_rows_of_zero_advantage_count_in_the_denominator_but_are_not_computed(make_engine, bench, monkeypatch):
     computed = []
-    original = learner_module.make_packs
-    monkeypatch.setattr(learner_module, "make_packs", lambda turns, rows, shares: computed.append(list(rows)) or original(turns, rows, shares))
+    original = gradient_module.make_packs
+    monkeypatch.setattr(gradient_module, "make_packs", lambda turns, rows, shares: computed.append(list(rows)) or original(turns, rows, shares))
     gradients = []
     for skip in (True, False):
         engine = make_engine()
@@ -199,7 +199,7 @@ def test_rows_of_zero_advantage_count_in_the_denominator_but_are_not_computed(ma
         credit = bench.credit(turns)
         credit.advantages[[1, 2]] = 0.0
         if not skip:
-            monkeypatch.setattr(learner_module, "compute_rows", lambda rows, *_: rows)
+            monkeypatch.setattr(gradient_module, "compute_rows", lambda rows, *_: rows)
         gradients.append(gradient(engine, turns, credit))
     assert [sorted(rows) for rows in computed] == [[0, 3], [0, 1, 2, 3]]
     torch.testing.assert_close(*gradients, atol=1e-7, rtol=1e-4)

@@ -40,6 +40,8 @@ class WarmStartOptions:
         detour: chance that a turn of a demonstration goes astray. expert: ``searcher`` or ``oracle``.
         max_turns: length limit of a demonstration.
         batch_turns: turns per optimiser step. learning_rate: peak of a linear warm-up and cosine decay.
+        prompt_weight: weight of the loss on the tokens of the prompt, beside that on the response. A prompt repeats the names of things and places,
+            so predicting it teaches to copy names exactly, from twenty times as many tokens.
         hidden, layers, heads, intermediate: the size of the model.
         threads: torch threads; another number can change the last bits of the weights.
     """
@@ -52,10 +54,11 @@ class WarmStartOptions:
     max_turns: int = 30
     batch_turns: int = 64
     learning_rate: float = 3e-3
-    hidden: int = 96
+    prompt_weight: float = 1.0
+    hidden: int = 128
     layers: int = 3
-    heads: int = 3
-    intermediate: int = 256
+    heads: int = 4
+    intermediate: int = 320
     threads: int = 1
 
     def validate(self) -> None:
@@ -65,6 +68,8 @@ class WarmStartOptions:
         for name in ("episodes", "hesitant_episodes", "max_turns", "batch_turns", "hidden", "layers", "heads", "intermediate", "threads"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}={getattr(self, name)} is out of range: must be >= 1")
+        if self.prompt_weight < 0:
+            raise UsageError(f"prompt_weight={self.prompt_weight} is out of range: must be >= 0")
         if self.hidden % self.heads or (self.hidden // self.heads) < 32:
             raise UsageError(f"hidden={self.hidden} with heads={self.heads} gives no head size of 32 or more, which inference engines need")
 
@@ -99,7 +104,7 @@ def encode(tokenizer: Qwen2Tokenizer, options: WarmStartOptions, seed: int, hesi
 
 
 def train(model: Qwen2ForCausalLM, stages: list[list[Example]], options: WarmStartOptions, seed: int, pad: int, progress: Progress) -> None:
-    """One pass over each stage: next-token prediction on the responses, AdamW with warm-up and one cosine decay over all stages."""
+    """One pass over each stage: next-token prediction, AdamW with warm-up and one cosine decay over all stages."""
     rng = np.random.Generator(np.random.PCG64(seed))
     batches = [[stage[i] for i in batch] for stage in stages for batch in _batches(stage, options.batch_turns, rng)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
@@ -107,7 +112,7 @@ def train(model: Qwen2ForCausalLM, stages: list[list[Example]], options: WarmSta
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min((step + 1) / warm_up, 0.5 * (1 + np.cos(np.pi * step / len(batches))) + 0.02))
     model.train()
     for number, batch in enumerate(batches):
-        loss = _loss(model, batch, pad)
+        loss = _loss(model, batch, pad, options.prompt_weight)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -144,18 +149,23 @@ def _batches(examples: list[Example], size: int, rng: np.random.Generator) -> It
             yield batches[place]
 
 
-def _loss(model: Qwen2ForCausalLM, batch: list[Example], pad: int) -> torch.Tensor:
-    """Mean cross-entropy of the response tokens; only their positions meet the output layer."""
+def _loss(model: Qwen2ForCausalLM, batch: list[Example], pad: int, prompt_weight: float) -> torch.Tensor:
+    """Mean cross-entropy of the response tokens, plus ``prompt_weight`` times that of the prompt tokens."""
     width = max(len(prompt) + len(response) for prompt, response in batch)
     tokens = torch.full((len(batch), width), pad)
     mask = torch.zeros((len(batch), width), dtype=torch.long)
-    rows, columns = [], []
+    in_response = torch.zeros((len(batch), width), dtype=torch.bool)
     for row, (prompt, response) in enumerate(batch):
         length = len(prompt) + len(response)
         tokens[row, :length] = torch.tensor(prompt + response)
         mask[row, :length] = 1
-        rows += [row] * len(response)
-        columns += range(len(prompt), length)
-    hidden = model.model(input_ids=tokens, attention_mask=mask).last_hidden_state
-    at = hidden[rows, torch.tensor(columns) - 1]
-    return torch.nn.functional.cross_entropy(model.lm_head(at), tokens[rows, columns])
+        in_response[row, len(prompt) : length] = True
+    hidden = model.model(input_ids=tokens, attention_mask=mask).last_hidden_state[:, :-1]
+    targets, of_response = tokens[:, 1:], in_response[:, 1:]
+    of_prompt = mask[:, 1:].bool() & ~of_response
+
+    def cross_entropy(chosen: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(model.lm_head(hidden[chosen]), targets[chosen])
+
+    loss = cross_entropy(of_response)
+    return loss + prompt_weight * cross_entropy(of_prompt) if prompt_weight else loss

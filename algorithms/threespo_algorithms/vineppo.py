@@ -1,0 +1,82 @@
+"""VinePPO: PPO whose value of a state is the mean return of fresh continuations from it, not the guess of a critic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from threespo_algorithms.episode_term import require_choice
+from threespo_algorithms.group_statistics import over_tokens
+from threespo_algorithms.segments import whiten
+from threespo_bench.contracts.algorithm import Credit
+from threespo_bench.errors import UsageError
+from threespo_bench.rollout.episode import PlayedTurn
+from threespo_bench.rollout.monte_carlo import Cut, MonteCarloAlgorithm, MonteCarloConfig, MonteCarloSampler
+from threespo_bench.turns import TurnBatch
+
+
+@dataclass
+class VinePPOConfig(MonteCarloConfig):
+    """Options of VinePPO.
+
+    Attributes:
+        max_boundaries: states valued in one episode, from its first; the turns after them get the advantage 0 (before whitening).
+        whiten: advantages get mean 0 and variance 1 over ``token`` (as published) or over ``turn``; ``none`` leaves them as they are.
+    """
+
+    max_boundaries: int = 25
+    whiten: str = "token"
+
+    def validate(self) -> None:
+        super().validate()
+        require_choice("algorithm.whiten", self.whiten, ("token", "turn", "none"))
+        if self.max_boundaries < 1:
+            raise UsageError(f"algorithm.max_boundaries={self.max_boundaries} is out of range: must be >= 1")
+
+
+class VinePPO(MonteCarloAlgorithm):
+    """VinePPO."""
+
+    Config = VinePPOConfig
+    title = "VinePPO"
+    source = "arXiv:2410.01679"
+    notes = (
+        "V(s) = mean return of K continuations from s; A_t = r_t + V(s_{t+1}) - V(s_t) without discount, on every token of the turn. The published boundaries "
+        "are steps of a solution; here they are turns. A continuation that reaches the step limit counts with the return it has, 0 for a failure. Equal states "
+        "(same task, same commands) are valued once. Continuations are charged to the budget: an iteration costs about episodes * K * turns^2 / 2 environment "
+        "steps."
+    )
+    needs = frozenset({"restore"})
+    requires = ("values", "next_value")
+
+    def __init__(self, config: VinePPOConfig) -> None:
+        super().__init__(config)
+        self.sampler = MonteCarloSampler(config.episodes_per_task, config.continuations)
+
+    def cuts(self, turns: Sequence[PlayedTurn]) -> list[Cut]:
+        """The states that the first ``max_boundaries`` turns act in."""
+        return [(turn, 0) for turn in range(min(len(turns), self.config.max_boundaries))]
+
+    def credit(self, turns: TurnBatch) -> Credit:
+        """A = r + V(s') - V(s), whitened, on every token of the turn."""
+        turns.require(self.requires, "vineppo")
+        real = turns.real
+        gain = np.where(real, turns.step_reward + turns.extras["next_value"] - turns.values, 0.0)
+        diagnostics = {
+            "value/mean": float(turns.values[real].mean()),
+            "advantage/mean": float(gain[real].mean()),
+            "advantage/std": float(gain[real].std()),
+            "advantage/zero_share": float((gain[real] == 0).mean()),
+        }
+        return Credit(self._whitened(gain, turns), diagnostics=diagnostics)
+
+    def diagnostics(self) -> dict[str, float]:
+        """The continuations of the last iteration."""
+        return self.sampler.diagnostics()
+
+    def _whitened(self, gain: np.ndarray, turns: TurnBatch) -> np.ndarray:
+        if self.config.whiten == "token":
+            return whiten(over_tokens(gain, turns), turns.response_mask & turns.real[:, None])
+        return over_tokens(whiten(gain, turns.real) if self.config.whiten == "turn" else gain, turns)

@@ -1,0 +1,394 @@
+"""``threespo-bench credit`` as a user meets it: real processes for the numbers, the same entry point in this process for the rest."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from threespo_bench.cli.app import run_cli
+from threespo_bench.recorded import example_lines
+from threespo_bench.testing import sample_turns
+
+GOLDEN = {  # worked by hand from the formulas, for the example batch
+    "gigpo@reference": [2.707589, 2.362242, 1.207589, -1.220697, -1.326374, -1.220697, -1.220697, -1.288955],
+    "gigpo@reference_mean": [13.031250, 12.629167, 6.262500, -5.993750, -7.070833, -5.993750, -5.993750, -6.870833],
+    "grpo@reference": [1.207589, 1.207589, 1.207589, -0.720697, -0.739980, -0.720697, -0.720697, -0.720697],
+    "grpo": [1.154700, 1.154700, 1.154700, -0.577350, -0.677350, -0.577350, -0.577350, -0.577350],
+}
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def b1(tmp_path: Path) -> Path:
+    """The example batch."""
+    return write(tmp_path / "b1.jsonl", [json.loads(line) for line in example_lines()])
+
+
+@pytest.fixture
+def credit(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in this process: exit code, standard output, standard error."""
+
+    def run(*arguments: Any) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run_cli(["credit", *map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def bench(*arguments: Any, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "threespo_bench", "credit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1", **variables})
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def strict(text: str) -> Any:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+# ---- the numbers
+
+
+def test_the_worked_example(b1: Path) -> None:
+    done = bench(b1, *(f"--algo={name}" for name in GOLDEN), "--format", "json")
+    assert done.returncode == 0, done.stderr
+    answers = strict(done.stdout)
+    assert [answer["algorithm"] for answer in answers] == list(GOLDEN)
+    for answer in answers:
+        assert answer.keys() == {"algorithm", "rows", "diag", "dropped"}
+        assert [(row["traj_id"], row["step_id"]) for row in answer["rows"]] == [*zip("AAABBCCC", [0, 1, 2, 0, 1, 0, 1, 2], strict=True)]
+        np.testing.assert_allclose([row["advantage"] for row in answer["rows"]], GOLDEN[answer["algorithm"]], atol=1e-6)
+        assert answer["diag"]["group/groups"] == 1
+        assert set(answer["dropped"].values()) == {0}
+
+
+def test_the_order_of_the_file_is_kept_and_changes_no_number(b1: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in b1.read_text().splitlines()]
+    order = [5, 2, 7, 0, 4, 1, 6, 3]
+    done = bench(write(tmp_path / "mixed.jsonl", [rows[place] for place in order]), "--algo", "gigpo@reference", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    shown = strict(done.stdout)["rows"]
+    assert [(row["traj_id"], row["step_id"]) for row in shown] == [(rows[place]["traj_id"], rows[place]["step_id"]) for place in order]
+    np.testing.assert_allclose([row["advantage"] for row in shown], [GOLDEN["gigpo@reference"][place] for place in order], atol=1e-6)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1000), order=st.randoms(use_true_random=False))
+def test_any_order_of_any_batch(seed: int, order: Any, tmp_path: Path, credit: Run) -> None:
+    turns = sample_turns(seed, tasks=2, rollouts=3)
+    columns = {name: getattr(turns, name).tolist() for name in ("group_id", "traj_id", "step_id", "step_reward", "anchor_obs", "action_valid")}
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    for row, mask in zip(rows, turns.response_mask.astype(int).tolist(), strict=True):
+        row["response_mask"] = mask
+    found = []
+    for _ in range(2):
+        code, out, err = credit(write(tmp_path / "turns.jsonl", rows), "--algo", "gigpo", "--format", "json")
+        assert code == 0, err
+        found.append({(row["traj_id"], row["step_id"]): row["advantage"] for row in strict(out)["rows"]})
+        order.shuffle(rows)
+    assert found[0].keys() == found[1].keys() and len(found[0]) == len(turns)
+    np.testing.assert_allclose([found[0][key] for key in found[0]], [found[1][key] for key in found[0]], atol=1e-12)
+
+
+def test_a_recorded_file(tmp_path: Path, credit: Run) -> None:
+    from threespo_algorithms.gigpo import GiGPO, GiGPOConfig
+
+    turns = sample_turns()
+    turns.save(tmp_path / "turns.parquet")
+    code, out, _ = credit(tmp_path / "turns.parquet", "--algo", "gigpo", "--format", "json")
+    assert code == 0
+    expected = GiGPO(GiGPOConfig()).credit(turns).advantages[:, 0]
+    np.testing.assert_array_equal([row["advantage"] for row in strict(out)["rows"]], expected)
+
+
+def test_episode_returns_give_the_numbers_of_step_rewards(b1: Path, tmp_path: Path, credit: Run) -> None:
+    rows = [json.loads(line) for line in b1.read_text().splitlines()]
+    for row in rows:
+        del row["step_reward"]
+        row["episode_return"] = 10 if row["traj_id"] == "A" else 0
+    code, out, _ = credit(write(tmp_path / "returns.jsonl", rows), "--algo", "gigpo@reference", "--format", "json")
+    assert code == 0
+    np.testing.assert_allclose([row["advantage"] for row in strict(out)["rows"]], GOLDEN["gigpo@reference"], atol=1e-6)
+
+
+# ---- options of the algorithms
+
+
+@pytest.mark.parametrize("key", ["step_weight", "algorithm.step_weight"])
+def test_an_option_reaches_the_algorithms_that_have_it(key: str, b1: Path, credit: Run) -> None:
+    code, out, err = credit(b1, "--algo", "gigpo", "--algo", "grpo", "--set", f"{key}=0", "--format", "json")
+    assert code == 0, err
+    gigpo, grpo = ([row["advantage"] for row in answer["rows"]] for answer in strict(out))
+    assert gigpo == grpo
+
+
+def test_an_option_for_one_algorithm_alone(b1: Path, credit: Run) -> None:
+    code, out, _ = credit(b1, "--algo", "gigpo", "--algo", "grpo", "--set", "grpo:normalise_by_std=false", "--format", "json")
+    first = [answer["rows"][0]["advantage"] for answer in strict(out)]
+    assert code == 0 and first[0] < 4 and first[1] == pytest.approx(20 / 3)
+
+
+def test_a_preset_for_all_that_have_it(b1: Path, credit: Run) -> None:
+    code, out, _ = credit(b1, "--algo", "gigpo", "--algo", "grpo", "--set", "preset=reference_mean", "--format", "json")
+    assert code == 0
+    gigpo, grpo = ([row["advantage"] for row in answer["rows"]] for answer in strict(out))
+    np.testing.assert_allclose(gigpo, GOLDEN["gigpo@reference_mean"], atol=1e-6)
+    np.testing.assert_allclose(grpo, GOLDEN["grpo"], atol=1e-6)
+
+
+USAGE = [
+    (["--algo", "gropo"], "unknown algorithm 'gropo'", "grpo"),
+    (["--algo", "grpo@refrence"], "grpo has no preset 'refrence'", "did you mean reference?"),
+    (
+        ["--algo", "grpo", "--set", "grup_size=4"],
+        "unknown key 'algorithm.grup_size': the algorithm grpo has no such option",
+        "did you mean algorithm.group_size?",
+    ),
+    (["--algo", "grpo", "--algo", "gigpo", "--set", "gama=1"], "none of grpo, gigpo has such an option", "did you mean algorithm.gamma?"),
+    (["--algo", "grpo", "--set", "group_size=1"], "algorithm.group_size=1 is out of range", "group_size=8"),
+    (["--algo", "grpo", "--set", "group_size=many"], "algorithm.group_size=many: must be of type int", "algorithm.group_size=8"),
+    (["--algo", "grpo", "--set", "epsilon=nan"], "algorithm.epsilon=nan is not a number", ""),
+    (["--algo", "grpo", "--set", "preset=nope"], "grpo: no preset 'nope'", "dr_grpo"),
+    (["--algo", "grpo", "--set", "objective=1"], "algorithm.objective is a group of keys", "algorithm.objective."),
+    (["--algo", "grpo", "--set", "group_size"], "has no '='", "key=value"),
+    (["--algo", "grpo", "--set", "gigpo:gamma=1"], "'gigpo' is not one of the", "grpo"),
+    ([], "no algorithm was named", "--algo"),
+    (["--algo", "grpo", "--format", "parquet"], "Parquet is not for the screen", "--out"),
+    (["--algo", "grpo", "--figure", "x.pdf"], "a figure is .png or .svg", "x.png"),
+    (["--example"], "is there already", "another name"),
+    (["--example", "--algo", "grpo"], "--algo cannot be combined with --example", ""),
+]
+
+
+@pytest.mark.parametrize(("arguments", "line", "fix"), USAGE, ids=[" ".join(row[0]) or "nothing" for row in USAGE])
+def test_wrong_use(arguments: list[str], line: str, fix: str, b1: Path, credit: Run) -> None:
+    before = b1.read_text()
+    code, out, err = credit(b1, *arguments)
+    assert (code, out) == (2, "")
+    assert line in err and fix in err
+    assert len(err.splitlines()) <= 2 and err.startswith("error: ")
+    assert b1.read_text() == before
+
+
+def test_no_file(credit: Run) -> None:
+    code, _, err = credit("--algo", "grpo")
+    assert code == 2 and "no file was named" in err
+
+
+# ---- bad batches
+
+
+def change(place: int, **values: Any) -> Callable[[list[dict[str, Any]]], None]:
+    def apply(rows: list[dict[str, Any]]) -> None:
+        rows[place].update(values)
+
+    return apply
+
+
+def without(name: str) -> Callable[[list[dict[str, Any]]], None]:
+    def apply(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            del row[name]
+
+    return apply
+
+
+DATA = [
+    (change(2, step_reward=float("nan")), "the step_reward of trajectory A, step 2 is nan"),
+    (change(1, step_id=5), "trajectory A has a gap: step_id goes from 2 to 5"),
+    (change(1, step_id=2), "trajectory A, step 2 comes twice"),
+    (change(4, task_key="u"), "group g mixes tasks: trajectory B, step 1 has the task_key u, others have t"),
+    (without("group_id"), "gigpo needs the column group_id"),
+    (without("step_reward"), "gigpo needs the column step_reward (or episode_return)"),
+    (without("anchor_obs"), "gigpo needs the column anchor_obs"),
+    (lambda rows: rows.clear(), "has no turns"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "line"), DATA, ids=[line for _, line in DATA])
+def test_bad_batches(spoil: Callable[[list[dict[str, Any]]], None], line: str, b1: Path, credit: Run) -> None:
+    rows = [json.loads(text) for text in b1.read_text().splitlines()]
+    spoil(rows)
+    code, out, err = credit(write(b1, rows), "--algo", "gigpo")
+    assert (code, out) == (4, "")
+    assert line in err
+    assert err.startswith("error: ") and len(err.splitlines()) <= 2
+
+
+def test_a_broken_line_in_a_real_process(b1: Path) -> None:
+    b1.write_text(b1.read_text().replace('"traj_id": "B", ', '"traj_id": B, ', 1))
+    done = bench(b1, "--algo", "grpo")
+    assert done.returncode == 4
+    assert "b1.jsonl, line 4 is not JSON" in done.stderr
+    assert done.stdout == "" and "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 2
+
+
+def test_a_column_that_an_algorithm_reads_and_the_file_lacks(b1: Path, credit: Run) -> None:
+    code, _, err = credit(b1, "--algo", "grpo", "--algo", "3spo")
+    assert code == 4
+    assert "3spo needs the column next_anchor_obs" in err and "save_turns=true" in err
+
+
+def test_a_column_that_is_there_but_cannot_be_used_is_explained(b1: Path, credit: Run) -> None:
+    known = ("known_total", "known_won", "next_known_total", "next_known_won", "clock", "first_on_path")
+    rows = [json.loads(text) | {"next_anchor_obs": "s", **dict.fromkeys(known, 1)} for text in b1.read_text().splitlines()]
+    rows[3]["clock"] = "late"
+    code, _, err = credit(write(b1, rows), "--algo", "3spo")
+    assert code == 4
+    assert "3spo needs the column clock" in err and "the file has clock, but its values are of different types: numbers, texts" in err
+    rows[3]["clock"] = 1
+    code, out, err = credit(write(b1, rows), "--algo", "3spo", "--format", "json")
+    assert code == 0, err
+    assert len(strict(out)["rows"]) == 8
+
+
+def test_a_column_of_a_type_that_no_algorithm_expects_is_a_line_too(b1: Path, credit: Run) -> None:
+    known = ("known_total", "known_won", "next_known_total", "next_known_won", "clock", "first_on_path")
+    rows = [json.loads(text) | {"next_anchor_obs": "s", **dict.fromkeys(known, "many")} for text in b1.read_text().splitlines()]
+    code, _, err = credit(write(b1, rows), "--algo", "3spo")
+    assert code == 4
+    assert "3spo cannot credit this batch: " in err and "Traceback" not in err and len(err.splitlines()) <= 2
+
+
+def test_groups_of_one_are_a_warning_that_says_what_they_get(b1: Path, credit: Run) -> None:
+    rows = [json.loads(text) for text in b1.read_text().splitlines()]
+    for row in rows:
+        row["group_id"] = "h" if row["traj_id"] == "A" else "g"
+    code, out, err = credit(write(b1, rows), "--algo", "grpo", "--algo", "grpo@reference", "--format", "json")
+    assert code == 0
+    lines = err.splitlines()
+    assert lines[0] == "warning: grpo: 1 of 2 groups are groups of one, with nothing to compare; their 3 turns get 0"
+    assert "grpo@reference: 1 of 2 groups" in lines[1]  # statistics over rows: three turns of one trajectory are compared with themselves
+    assert [row["advantage"] for row in strict(out)[0]["rows"]][:3] == [0, 0, 0]
+
+
+def test_rows_that_cannot_get_credit_are_counted(b1: Path, credit: Run) -> None:
+    rows = [json.loads(text) | {"padding": False} for text in b1.read_text().splitlines()]
+    rows[2]["response_mask"] = []
+    rows += [{**rows[0], "padding": True}, {**rows[0], "padding": True, "step_reward": None}]
+    code, out, err = credit(write(b1, rows), "--algo", "grpo@reference", "--format", "json")
+    answer = strict(out)
+    assert code == 0
+    assert answer["dropped"] == {"padding": 2, "no_response_tokens": 1}
+    assert "2 padding, 1 without a response token" in err
+    assert [(row["traj_id"], row["step_id"]) for row in answer["rows"]] == [*zip("AABBCCC", [0, 1, 0, 1, 0, 1, 2], strict=True)]
+    expected = [value for place, value in enumerate(GOLDEN["grpo@reference"]) if place != 2]  # its reward belongs to its trajectory all the same
+    np.testing.assert_allclose([row["advantage"] for row in answer["rows"]], expected, atol=1e-6)
+
+
+# ---- forms of the answer
+
+
+def test_the_table_fits_into_80_columns(b1: Path, credit: Run) -> None:
+    code, out, _ = credit(b1, *(f"--algo={name}" for name in [*GOLDEN, "grpo@dr_grpo"]))
+    assert code == 0
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert out.splitlines()[2].split() == ["A", "0", "0", "+2.7076", "+13.0313", "+1.2076", "+1.1547"]
+    assert "@dr_grpo" in out and "group/zero_variance_share" in out
+
+
+def test_csv_and_parquet_are_tidy(b1: Path, tmp_path: Path, credit: Run) -> None:
+    names = ["--algo", "grpo", "--algo", "gigpo@reference"]
+    assert credit(b1, *names, "--out", tmp_path / "new" / "a.csv")[0] == 0
+    with open(tmp_path / "new" / "a.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows[8] == {"algorithm": "gigpo@reference", "traj_id": "A", "step_id": "0", "advantage": rows[8]["advantage"]}
+    assert float(rows[8]["advantage"]) == pytest.approx(2.707589, abs=1e-6)
+    assert credit(b1, *names, "--out", tmp_path / "a.parquet")[0] == 0
+    table = pq.read_table(tmp_path / "a.parquet")
+    assert table.column_names == ["algorithm", "traj_id", "step_id", "advantage"]
+    assert table["advantage"].to_pylist() == [float(row["advantage"]) for row in rows]
+
+
+def test_a_file_that_cannot_be_written(b1: Path, credit: Run) -> None:
+    code, _, err = credit(b1, "--algo", "grpo", "--out", b1 / "below" / "a.json")
+    assert code == 6 and "cannot write" in err
+
+
+def test_the_example_goes_to_the_screen_and_to_a_file(tmp_path: Path, credit: Run) -> None:
+    code, out, _ = credit("--example")
+    assert code == 0
+    assert credit("--example", tmp_path / "b1.jsonl")[:2] == (0, "")
+    assert (tmp_path / "b1.jsonl").read_text() == out
+    assert [json.loads(line)["traj_id"] for line in out.splitlines()] == list("AAABBCCC")
+
+
+THIRD_PARTY = '''
+import numpy as np
+from threespo_bench.contracts.algorithm import Algorithm, AlgorithmConfig, Credit
+from threespo_bench.contracts.entries import AlgorithmEntry
+from threespo_bench.hookspecs import hookimpl
+
+class Late(Algorithm):
+    """The reward of the turn, on its last token; the turn's own column is added on all tokens of even turns."""
+    Config = AlgorithmConfig
+    title = source = "late"
+    requires = ("bonus",)
+    def credit(self, turns):
+        turns.require(self.requires, "late")
+        mask = turns.response_mask
+        last = mask & (np.arange(mask.shape[1]) == mask.shape[1] - 1 - np.argmax(mask[:, ::-1], axis=1)[:, None])
+        even = (turns.step_id % 2 == 0)[:, None] & mask
+        return Credit(np.where(last, turns.step_reward[:, None], 0.0) + np.where(even, turns.extras["bonus"][:, None], 0.0), diagnostics={"odd": np.nan})
+
+@hookimpl
+def threespo_algorithms():
+    return [AlgorithmEntry("late", "bench_late:Late", "late")]
+'''
+
+
+def test_an_algorithm_of_somebody_else_with_credit_per_token(b1: Path, tmp_path: Path, make_distribution: Callable[..., Path]) -> None:
+    site = make_distribution("bench-late", THIRD_PARTY)
+    rows = [json.loads(text) | {"bonus": 0.5} for text in b1.read_text().splitlines()]
+    rows[2]["response_mask"] = [1, 0, 1, 0]
+    done = bench(write(b1, rows), "--algo", "late", "--format", "json", PYTHONPATH=str(site))
+    assert done.returncode == 0, done.stderr
+    answer = strict(done.stdout)
+    assert [row["advantage"] for row in answer["rows"]] == [0.5, 0, [0.5, 0, 10.5], 0.5, 0, 0.5, 0, 0.5]
+    assert answer["diag"] == {"odd": None}
+    done = bench(b1, "--algo", "late", "--out", tmp_path / "a.parquet", PYTHONPATH=str(site))
+    assert pq.read_table(tmp_path / "a.parquet")["advantage"].to_pylist()[1:3] == [[0], [0.5, 0, 10.5]]
+    done = bench(b1, "--algo", "late", PYTHONPATH=str(site))
+    assert "+5.5000*" in done.stdout and "* the mean of a turn whose tokens have different advantages" in done.stdout
+
+
+# ---- the figure
+
+
+def test_a_figure(b1: Path, tmp_path: Path, credit: Run) -> None:
+    code, out, err = credit(b1, "--algo", "grpo", "--algo", "gigpo", "--figure", tmp_path / "new" / "who.svg", "--format", "csv")
+    assert code == 0, err
+    assert out.startswith("algorithm,traj_id,step_id,advantage\n")
+    assert "GiGPO" in (tmp_path / "new" / "who.svg").read_text()
+
+
+def test_starting_imports_nothing_heavy() -> None:
+    code = "import sys\nfrom threespo_bench.cli.app import run_cli\nrun_cli(sys.argv[1:])\nprint(sorted({'torch', 'pandas', 'matplotlib', 'pyarrow', 'numpy'} & set(sys.modules)))"
+    for arguments in (["credit", "--help"], ["--help"]):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
+        assert done.stdout.splitlines()[-1] == "[]", done.stdout
+
+
+def test_json_needs_neither_torch_nor_matplotlib(b1: Path) -> None:
+    code = "import sys\nfrom threespo_bench.cli.app import run_cli\nrun_cli(sys.argv[1:])\nprint(sorted({'torch', 'pandas', 'matplotlib'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code, "credit", str(b1), "--algo", "grpo"], capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
