@@ -264,3 +264,17 @@ def test_diagnostics_of_the_credit_are_metrics(tmp_path: Path) -> None:
     diary.run.algorithm.credit = lambda turns: Credit(np.zeros(turns.response_mask.shape), diagnostics={"mine/share": 0.25})  # type: ignore[method-assign]
     diary.train()
     assert diary.kinds("train")[0]["mine/share"] == 0.25
+
+
+def test_the_reference_moves_at_the_end_of_the_iterations_that_the_algorithm_says(tmp_path: Path) -> None:
+    diary = Diary(tmp_path, "budget.iterations=5", NEVER, "checkpoint.every_iterations=2").watch()
+    asked: list[int] = []
+    diary.run.algorithm.refreshes_reference = lambda iteration: asked.append(iteration) or iteration % 2 == 0  # type: ignore[method-assign]
+    diary.run.engine.learner.refresh_reference = lambda: diary.calls.append("refresh")  # type: ignore[method-assign]
+    diary.train()
+    assert asked == [1, 2, 3, 4, 5]
+    batch = ["credit", "update", "observe", "publish"]
+    rest = ["diagnostics", "train"]
+    assert diary.calls[1:-2] == [*batch, *rest, *batch, "refresh", *rest, "checkpoint"] * 2 + [*batch, *rest]
+    quiet = Diary(tmp_path, "budget.iterations=2", NEVER)
+    assert quiet.train(), "by default nobody asks the learner for a reference"

@@ -129,14 +129,14 @@ def run_name(host: PluginHost, config: RunConfig) -> str:
 
 
 def warnings(config: RunConfig, parts: Parts | TrainingRun) -> list[str]:
-    """What a user should know before the run starts and that is no error."""
+    """What a user should know before the run starts and that is no error. Raises a BenchError if the algorithm lacks an input of its own."""
     found = []
     have = len(parts.evaluation_tasks)
     if have < config.evaluation.episodes:
         found.append(f"evaluation.episodes={config.evaluation.episodes}, but the split {config.evaluation.split} has only {have} tasks: all are used")
     if config.evaluation.split == config.train_split:
         found.append(f"evaluation.split={config.evaluation.split} is also the training split: success is not measured on held-out tasks")
-    return found
+    return found + parts.algorithm.warnings()
 
 
 def _load(host: PluginHost, kind: str, name: str) -> Any:

@@ -1,6 +1,7 @@
-"""Columns that the learner adds to a batch before it is credited: reference log-probabilities, values, and vectors of observations.
+"""Columns that the learner adds to a batch before it is credited: log-probabilities, values, and vectors of observations.
 
-What is added follows from the algorithm's ``needs``:
+Responses that no sampler of the run made have no ``old_log_probs``: they get those of the policy about to be updated, which is the present one. What
+else is added follows from the algorithm's ``needs``:
 
 * ``reference``: ``turns.ref_log_probs`` (N, T);
 * ``critic``: ``turns.values`` (N, T), and ``next_value`` (N,), the value of the state after the turn where the sampler kept its prompt;
@@ -22,6 +23,8 @@ VALUE_NEEDS = frozenset({"critic", "value_tokens"})
 
 def complete(turns: TurnBatch, needs: frozenset[str], learner: Learner) -> None:
     """Add the columns that ``needs`` call for to ``turns``, computed with the weights as they are now."""
+    if turns.old_log_probs is None and turns.response_ids is not None:
+        turns.old_log_probs = learner.score(turns)
     if "reference" in needs:
         turns.ref_log_probs = learner.score(turns, "reference")
     if "critic" in needs:

@@ -134,6 +134,8 @@ async def _iterate(run: TrainingRun) -> None:
         waiting = time.perf_counter()
         number += 1
     run.iteration += 1
+    if run.algorithm.refreshes_reference(run.iteration):
+        run.engine.learner.refresh_reference()
     run.budget.charge(iterations=1)
     run.log("train", _totals(run) | measured.summary() | run.algorithm.diagnostics(), dict(measured.seconds))
 

@@ -9,7 +9,7 @@ import numpy as np
 from threespo_algorithms.group_statistics import GroupStatistics, first_turns, group_statistics, invalid, normalise, trajectory_sum
 from threespo_bench.contracts.algorithm import AlgorithmConfig
 from threespo_bench.errors import UsageError
-from threespo_bench.turns import TurnBatch, codes
+from threespo_bench.turns import TurnBatch
 
 PENALTY_MODES = ("row_local", "trajectory_sum", "none")
 PENALTY_STAGES = ("before_norm", "after_norm")
@@ -116,7 +116,7 @@ def episode_scores(turns: TurnBatch, config: GroupBaselineConfig) -> EpisodeScor
         score = score - trajectory_sum(penalties(turns, config), turns)
     elif config.penalty_stage == "before_norm":
         score = score - penalties(turns, config)
-    group = codes(turns.group_id)
+    group = turns.codes("group_id")
     if config.statistics_unit == "row":
         return EpisodeScores(score, score, turns.real, group)
     return EpisodeScores(score, _of_trajectory(score, turns), first_turns(turns), group)
@@ -148,7 +148,7 @@ def pass_at_k_term(turns: TurnBatch, config: GroupedConfig) -> tuple[np.ndarray,
     best, second = rows[place], rows[place + 1]
     groups = int(scores.group.max(initial=-1)) + 1
     lead, winner = np.zeros(groups), np.full(groups, -1)
-    trajectory = codes(turns.traj_id)
+    trajectory = turns.codes("traj_id")
     lead[scores.group[best]] = scores.compared[best] - scores.compared[second]
     winner[scores.group[best]] = trajectory[best]
     won = (trajectory == winner[scores.group]) & ~statistics.constant
@@ -169,7 +169,7 @@ def above_baseline(scores: EpisodeScores, difference: np.ndarray, statistics: Gr
 
 def _of_trajectory(score: np.ndarray, turns: TurnBatch) -> np.ndarray:
     """(N,) the score of the trajectory's first turn, which stands for the trajectory in statistics over trajectories."""
-    index, first = codes(turns.traj_id), first_turns(turns)
+    index, first = turns.codes("traj_id"), first_turns(turns)
     of_trajectory = np.zeros(int(index.max(initial=-1)) + 1)
     of_trajectory[index[first]] = score[first]
     return of_trajectory[index]

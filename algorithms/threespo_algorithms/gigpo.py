@@ -12,7 +12,7 @@ from threespo_algorithms.similarity import similar_texts
 from threespo_bench.contracts.algorithm import Algorithm, Credit
 from threespo_bench.errors import UsageError
 from threespo_bench.rollout.grouped import GroupedSampler
-from threespo_bench.turns import TurnBatch, group_codes
+from threespo_bench.turns import TurnBatch
 
 
 @dataclass
@@ -78,4 +78,4 @@ class GiGPO(Algorithm):
         """(N,) codes of the step groups: same task and same state, or alike texts."""
         if self.config.similarity:
             return similar_texts(turns.group_id, turns.anchor_obs, turns.real, self.config.similarity_threshold)
-        return group_codes(turns.group_id, turns.anchor_obs)
+        return turns.codes("group_id", "anchor_obs")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from threespo_bench.turns import TurnBatch, codes
+from threespo_bench.turns import TurnBatch
 
 EQUAL_VALUES = 1e-8
 """A group is constant if its standard deviation is at most this times max(1, |mean|)."""
@@ -51,11 +51,10 @@ def group_statistics(values: np.ndarray, group: np.ndarray, members: np.ndarray)
         values: (N,) float. group: (N,) integer codes. members: (N,) bool, rows that enter the statistics; the others' values are never read.
     """
     size = int(group.max(initial=-1)) + 1
-    inside, index = np.where(members, values, 0.0), group[members]
+    inside, index = values[members], group[members]
     count = np.bincount(index, minlength=size).astype(float)
-    mean = np.bincount(index, weights=inside[members], minlength=size) / np.maximum(count, 1)
-    deviation = np.where(members, inside - mean[group], 0.0)
-    variance = np.bincount(index, weights=deviation[members] ** 2, minlength=size) / np.maximum(count - 1, 1)
+    mean = np.bincount(index, weights=inside, minlength=size) / np.maximum(count, 1)
+    variance = np.bincount(index, weights=(inside - mean[index]) ** 2, minlength=size) / np.maximum(count - 1, 1)
     std = np.sqrt(variance)
     constant = (count >= 2) & (std <= EQUAL_VALUES * np.maximum(1.0, np.abs(mean)))
     return GroupStatistics(mean[group], std[group], count[group], constant[group], (count == 1)[group], int((count > 0).sum()))
@@ -87,33 +86,40 @@ def invalid(turns: TurnBatch) -> np.ndarray:
 
 def discounted_returns(turns: TurnBatch, gamma: float) -> np.ndarray:
     """(N,) ``G_t = r_t + gamma * G_{t+1}`` along each trajectory in the order of ``step_id``; 0 on padding rows."""
-    real = np.flatnonzero(turns.real)
-    trajectory = codes(turns.traj_id)[real]
-    order = np.lexsort((turns.step_id[real], trajectory))
-    rows, owner = real[order], trajectory[order]
-    starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]]) if len(rows) else np.zeros(0, int)
+    rows, starts = rows_in_time(turns)
     lengths = np.diff(np.r_[starts, len(rows)])
+    longest_first = np.argsort(-lengths, kind="stable")
+    ends, lengths = (starts + lengths)[longest_first], lengths[longest_first]
+    alive = len(lengths) - np.cumsum(np.bincount(lengths))  # trajectories of more than 0, 1, ... turns
     returns, running = np.zeros(len(turns)), np.zeros(len(starts))
-    for back in range(int(lengths.max(initial=0))):  # the last turn of every trajectory, then the one before, ...
-        alive = np.flatnonzero(lengths > back)
-        at = rows[starts[alive] + lengths[alive] - 1 - back]
-        running[alive] = turns.step_reward[at] + gamma * running[alive]
-        returns[at] = running[alive]
+    for back in range(1, int(lengths.max(initial=0)) + 1):  # the last turn of every trajectory, then the one before, ...
+        at = rows[ends[: alive[back - 1]] - back]
+        running = turns.step_reward[at] + gamma * running[: len(at)]
+        returns[at] = running
     return returns
 
 
 def trajectory_sum(per_turn: np.ndarray, turns: TurnBatch) -> np.ndarray:
     """(N,) the sum of a per-turn quantity over the row's trajectory, padding rows left out."""
-    index, real = codes(turns.traj_id), turns.real
+    index, real = turns.codes("traj_id"), turns.real
     return np.bincount(index[real], weights=per_turn[real], minlength=int(index.max(initial=-1)) + 1)[index]
 
 
 def first_turns(turns: TurnBatch) -> np.ndarray:
     """(N,) true on the earliest turn of each trajectory: one row per trajectory, for statistics over trajectories."""
-    rows = np.flatnonzero(turns.real)
-    trajectory = codes(turns.traj_id)[rows]
-    order = np.lexsort((turns.step_id[rows], trajectory))
-    first = order[np.r_[True, trajectory[order][1:] != trajectory[order][:-1]]] if len(rows) else order
+    rows, starts = rows_in_time(turns)
     mask = np.zeros(len(turns), bool)
-    mask[rows[first]] = True
+    mask[rows[starts]] = True
     return mask
+
+
+def rows_in_time(turns: TurnBatch) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that are not padding, trajectory by trajectory in the order of ``step_id``, and the place among them where each trajectory starts."""
+    rows = np.flatnonzero(turns.real)
+    trajectory, step = turns.codes("traj_id")[rows], turns.step_id[rows]
+    later = trajectory[1:] != trajectory[:-1]
+    if not (np.where(later, trajectory[1:] > trajectory[:-1], step[1:] >= step[:-1])).all():
+        order = np.lexsort((step, trajectory))
+        rows, trajectory = rows[order], trajectory[order]
+        later = trajectory[1:] != trajectory[:-1]
+    return rows, np.flatnonzero(np.r_[True, later][: len(rows)])

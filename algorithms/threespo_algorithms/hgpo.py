@@ -13,7 +13,7 @@ from threespo_bench.contracts.algorithm import Algorithm, Credit
 from threespo_bench.contracts.objective import require
 from threespo_bench.errors import UsageError
 from threespo_bench.rollout.grouped import GroupedSampler
-from threespo_bench.turns import TurnBatch, group_codes
+from threespo_bench.turns import TurnBatch
 
 
 @dataclass
@@ -86,7 +86,7 @@ class HGPO(Algorithm):
         """For k = 0 (the episode term), 1 ... K + 1: (N,) advantages, 0 where there is nothing to compare with, and diagnostics."""
         nothing = np.zeros(len(turns)), {}
         found = [episode_term(turns, self.config) if self.config.base_group else nothing]
-        keys = recent_history_keys(time_order(turns), group_codes(turns.group_id, turns.anchor_obs), self.config.history_length + 1)
+        keys = recent_history_keys(time_order(turns), turns.codes("group_id", "anchor_obs"), self.config.history_length + 1)
         for depth, key in enumerate(keys, start=1):
             members = key >= 0
             statistics = _population(group_statistics(returns, np.where(members, key, 0), members))

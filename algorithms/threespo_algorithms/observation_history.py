@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from threespo_bench.turns import TurnBatch, codes
+from threespo_algorithms.group_statistics import rows_in_time
+from threespo_bench.turns import TurnBatch, pair_codes
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,11 @@ class TimeOrder:
 
 def time_order(turns: TurnBatch) -> TimeOrder:
     """The rows of ``turns`` in the order of time; padding rows are left out."""
-    real = np.flatnonzero(turns.real)
-    trajectory = codes(turns.traj_id)[real]
-    order = np.lexsort((turns.step_id[real], trajectory))
-    owner = trajectory[order]
-    change = owner[1:] != owner[:-1]
-    first, last = np.r_[True, change][: len(owner)], np.r_[change, True][: len(owner)]
-    starts = np.flatnonzero(first)
-    place = np.arange(len(owner)) - np.repeat(starts, np.diff(np.r_[starts, len(owner)]))
-    return TimeOrder(real[order], place, last)
+    rows, starts = rows_in_time(turns)
+    lengths = np.diff(np.r_[starts, len(rows)])
+    last = np.zeros(len(rows), bool)
+    last[starts + lengths - 1] = True
+    return TimeOrder(rows, np.arange(len(rows)) - np.repeat(starts, lengths), last)
 
 
 def recent_history_keys(order: TimeOrder, observation: np.ndarray, depth: int) -> np.ndarray:
@@ -51,7 +48,7 @@ def recent_history_keys(order: TimeOrder, observation: np.ndarray, depth: int) -
         enough = order.place >= k - 1
         before = np.r_[-1, key[:-1]]  # where there is enough, the row before is the turn before
         key = np.full(len(present), -1, np.int64)
-        key[enough] = _pairs(before[enough], present[enough])  # the last k - 1 observations one turn earlier, and the present one
+        key[enough] = pair_codes(before[enough], present[enough])  # the last k - 1 observations one turn earlier, and the present one
         keys[k - 1, order.rows] = key
     return keys
 
@@ -71,15 +68,10 @@ def whole_history_keys(order: TimeOrder, observation: np.ndarray, action: np.nda
     for at in np.split(by_place, np.cumsum(np.bincount(order.place))[:-1] if len(by_place) else []):
         pair = present[at]
         if len(at) and order.place[at[0]] > 0:
-            before = key[at - 1] if action is None else _pairs(key[at - 1], action[order.rows[at - 1]])
-            pair = _pairs(before, pair)
+            before = key[at - 1] if action is None else pair_codes(key[at - 1], action[order.rows[at - 1]])
+            pair = pair_codes(before, pair)
         key[at] = used + np.unique(pair, return_inverse=True)[1]
         used = int(key[at].max(initial=used - 1)) + 1
     keys = np.zeros(len(observation), np.int64)
     keys[order.rows] = key
     return keys
-
-
-def _pairs(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Codes from 0 of pairs of non-negative integers; both are at most the number of turns, so the product fits."""
-    return np.unique(one.astype(np.int64) * (int(other.max(initial=0)) + 1) + other, return_inverse=True)[1]

@@ -14,7 +14,6 @@ import numpy as np
 
 from threespo_algorithms.episode_term import require_choice
 from threespo_algorithms.generalized_advantage import Segments, trajectories
-from threespo_algorithms.group_statistics import invalid
 from threespo_algorithms.preference_credit import PreferenceConfig
 from threespo_bench.contracts.algorithm import Item, Preferences
 from threespo_bench.errors import UsageError
@@ -122,6 +121,7 @@ def trajectory_preferences(turns: TurnBatch, config: TrajectoryPairsConfig, weig
     """
     segments = trajectories(turns)
     said = response_codes(turns)
+    good, spoken = usable(turns, chosen=True), usable(turns, chosen=False)
     chosen, rejected = choose_pairs(_trajectory_contenders(turns, segments, said), config.pairing, config.min_gap, config.max_pairs_per_group)
     winners, losers = [], []
     for better, worse in zip(chosen.tolist(), rejected.tolist(), strict=True):
@@ -130,7 +130,7 @@ def trajectory_preferences(turns: TurnBatch, config: TrajectoryPairsConfig, weig
             lost = lost[: len(won) + config.loser_extra_turns]
         if np.array_equal(said[won], said[lost]):
             continue  # what was cut is all that made them different
-        winner, loser = make_item(turns, won, weigh(len(won)), chosen=True), make_item(turns, lost, weigh(len(lost)), chosen=False)
+        winner, loser = make_item(won, weigh(len(won)), good), make_item(lost, weigh(len(lost)), spoken)
         if len(winner.rows) and len(loser.rows):
             winners.append(winner)
             losers.append(loser)
@@ -144,16 +144,16 @@ def turn_preferences(turns: TurnBatch, contenders: Contenders, rows: np.ndarray,
     return Preferences([Item(rows[[i]], one) for i in chosen], [Item(rows[[i]], one) for i in rejected])
 
 
-def make_item(turns: TurnBatch, rows: np.ndarray, weights: np.ndarray, chosen: bool) -> Item:
-    """The rows with response tokens as an item; on the chosen side without invalid actions."""
-    kept = usable(turns, chosen)[rows]
+def make_item(rows: np.ndarray, weights: np.ndarray, good: np.ndarray) -> Item:
+    """Those of the rows that can be learned from, as an item. ``good`` is (N,) of :func:`usable`."""
+    kept = good[rows]
     return Item(rows[kept], weights[kept])
 
 
 def usable(turns: TurnBatch, chosen: bool) -> np.ndarray:
-    """(N,) the turn can be learned from on that side: it has response tokens, and where it is chosen, its action is valid."""
+    """(N,) the turn can be learned from on that side: it has response tokens, and where it is chosen, a valid action."""
     spoken = turns.real & turns.response_mask.any(axis=1)
-    return spoken & ~invalid(turns) if chosen else spoken
+    return spoken & turns.action_valid if chosen and turns.action_valid is not None else spoken
 
 
 def response_codes(turns: TurnBatch) -> np.ndarray:
@@ -174,15 +174,11 @@ def trajectory_success(turns: TurnBatch, segments: Segments) -> np.ndarray:
     """(S,) some turn of the trajectory succeeded; false where success was not recorded."""
     if turns.success is None:
         return np.zeros(len(segments.starts), bool)
-    return np.logical_or.reduceat(turns.success[segments.rows], segments.starts) if len(segments.starts) else np.zeros(0, bool)
+    return _any_of(turns.success[segments.rows], segments)
 
 
 def _trajectory_contenders(turns: TurnBatch, segments: Segments, said: np.ndarray) -> Contenders:
     first = segments.rows[segments.starts]
-    some = np.zeros(0, bool) if not len(first) else None
-    may_win, may_lose = (
-        some if some is not None else np.logical_or.reduceat(usable(turns, side)[segments.rows], segments.starts) for side in (True, False)
-    )
     texts = object_column([tuple(said[_rows(segments, place)].tolist()) for place in range(len(first))])
     return Contenders(
         group=codes(turns.group_id)[first],
@@ -191,9 +187,14 @@ def _trajectory_contenders(turns: TurnBatch, segments: Segments, said: np.ndarra
         label=object_column([repr(name) for name in turns.traj_id[first].tolist()]),
         content=codes(texts),
         won=trajectory_success(turns, segments),
-        may_win=may_win,
-        may_lose=may_lose,
+        may_win=_any_of(usable(turns, chosen=True)[segments.rows], segments),
+        may_lose=_any_of(usable(turns, chosen=False)[segments.rows], segments),
     )
+
+
+def _any_of(flags: np.ndarray, segments: Segments) -> np.ndarray:
+    """(S,) some row of the segment has its flag, which stands in the order of ``segments.rows``."""
+    return np.logical_or.reduceat(flags, segments.starts) if len(flags) else np.zeros(0, bool)
 
 
 def _rows(segments: Segments, place: int) -> np.ndarray:

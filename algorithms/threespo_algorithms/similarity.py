@@ -7,7 +7,7 @@ depend on the set of keys alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import SequenceMatcher
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from threespo_bench.errors import DataError
 from threespo_bench.turns import group_codes
 
-_BUCKETS = 128
+_BUCKETS, _ROWS = 128, 64
 _ROUNDING = 1e-9
 """A similarity this little below the threshold still counts: it may be rounding."""
 
@@ -32,8 +32,8 @@ def similar_texts(group_id: np.ndarray, texts: np.ndarray, members: np.ndarray, 
     Raises:
         DataError: a key is no text.
     """
-    known: dict[tuple[str, str], bool] = {}
-    return _clusters(group_id, texts, members, lambda distinct, _: _text_leaders(distinct, threshold, known))
+    alike = _Alike(threshold)
+    return _clusters(group_id, texts, members, lambda distinct, _: _text_leaders(distinct, alike))
 
 
 def similar_vectors(group_id: np.ndarray, keys: np.ndarray, vectors: np.ndarray, members: np.ndarray, threshold: float) -> np.ndarray:
@@ -68,37 +68,51 @@ def _clusters(group_id: np.ndarray, keys: np.ndarray, members: np.ndarray, leade
     return clusters
 
 
-def _text_leaders(texts: Sequence[str], threshold: float, known: dict[tuple[str, str], bool]) -> list[int]:
+class _Alike:
+    """Which texts are alike. Answers are kept, since tasks share many texts."""
+
+    def __init__(self, threshold: float) -> None:
+        self._least = threshold - _ROUNDING
+        self._answers: dict[tuple[str, str], bool] = {}
+        self._characters: dict[str, np.ndarray] = {}
+
+    def __call__(self, leader: str, text: str) -> bool:
+        """The ratio reaches the threshold."""
+        if (leader, text) not in self._answers:
+            self._answers[leader, text] = SequenceMatcher(None, leader, text).ratio() >= self._least
+        return self._answers[leader, text]
+
+    def possible(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
+        """For each text the places of the earlier ones that it may be like: those for which both bounds of the ratio reach the threshold."""
+        lengths = np.array([len(text) for text in texts])
+        characters = np.stack([self._occurrences(text) for text in texts])
+        for start in range(0, len(texts), _ROWS):
+            rows = slice(start, start + _ROWS)
+            total = lengths[rows, None] + lengths
+            near = 2 * np.minimum(lengths[rows, None], lengths) >= self._least * total
+            near &= np.tri(*near.shape, k=start - 1, dtype=bool)
+            one, other = np.nonzero(near)
+            common = np.minimum(characters[rows][one], characters[other]).sum(axis=1)  # 2 M / T <= 2 common / T
+            near[one, other] = 2 * common >= self._least * total[one, other]
+            yield from (np.flatnonzero(row) for row in near)
+
+    def _occurrences(self, text: str) -> np.ndarray:
+        """(128,) how often characters occur; those that share a place only make the bound looser."""
+        if text not in self._characters:
+            points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+            self._characters[text] = np.bincount(points % _BUCKETS, minlength=_BUCKETS).astype(np.int32)
+        return self._characters[text]
+
+
+def _text_leaders(texts: Sequence[str], alike: _Alike) -> list[int]:
     for text in texts:
         if not isinstance(text, str):
             raise DataError(f"the similarity of state keys needs texts, but {text!r} is a {type(text).__name__}")
-    lengths = np.array([len(text) for text in texts])
-    characters = np.stack([_characters(text) for text in texts])
-    founders: list[int] = []
-    leader_of = []
-    for place, text in enumerate(texts):
-        near = np.array(founders, int)
-        total = lengths[near] + lengths[place]
-        near = near[2 * np.minimum(lengths[near], lengths[place]) >= (threshold - _ROUNDING) * total]
-        common = np.minimum(characters[near], characters[place]).sum(axis=1)  # 2 M / T <= 2 common / T
-        near = near[2 * common >= (threshold - _ROUNDING) * (lengths[near] + lengths[place])]
-        found = next((int(founder) for founder in near if _alike(texts[founder], text, threshold, known)), place)
-        if found == place:
-            founders.append(place)
-        leader_of.append(found)
+    leader_of: list[int] = []
+    for place, near in enumerate(alike.possible(texts)):
+        founders = (other for other in near.tolist() if leader_of[other] == other)
+        leader_of.append(next((founder for founder in founders if alike(texts[founder], texts[place])), place))
     return leader_of
-
-
-def _alike(leader: str, text: str, threshold: float, known: dict[tuple[str, str], bool]) -> bool:
-    """The ratio reaches the threshold; ``known`` keeps answers, since tasks share many texts."""
-    if (leader, text) not in known:
-        known[leader, text] = SequenceMatcher(None, leader, text).ratio() >= threshold - _ROUNDING
-    return known[leader, text]
-
-
-def _characters(text: str) -> np.ndarray:
-    """(128,) how often characters occur; those that share a place only make the bound looser."""
-    return np.bincount(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32) % _BUCKETS, minlength=_BUCKETS)
 
 
 def _vector_leaders(directions: list[np.ndarray], threshold: float) -> list[int]:

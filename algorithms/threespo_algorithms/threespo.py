@@ -112,11 +112,13 @@ class ThreeSPO(TreeAlgorithm):
         "every difference is an option here and is explained in docs/3spo.md."
     )
     needs = frozenset({"restore"})
-    requires = ("next_anchor_obs", *_KNOWN)
+    requires = ("next_anchor_obs", "success", *_KNOWN)
 
     def __init__(self, config: ThreeSPOConfig) -> None:
         super().__init__(config)
         self.sampler = AdaptiveTreeSampler(config.env_steps_per_tree, config.leaves_per_tree, config.graph_search, config.search_key)
+        if config.novelty == "changed":
+            self.requires = (*self.requires, "observation", "next_observation")
         self.history = StateHistory()
         self._seen: set[int] = set()
         self._visited = 0

@@ -30,7 +30,8 @@ from threespo_reports.svg import INK, MUTED
 
 # Blame is vermillion, praise is blue, as told apart by every kind of colour vision; no credit is a grey that is not the page's white.
 COLOURS = LinearSegmentedColormap.from_list("credit", ["#a83a00", "#e58a4e", "#eceef0", "#5aa3d6", "#00568c"])
-CELL, LEAST_CELL, MOST = (0.50, 0.30), (0.055, 0.012), (7.5, 9.0)  # inches: wanted, smallest, and the size that a panel should not exceed
+CELL, MOST = (0.50, 0.30), (7.5, 9.0)  # inches: width and height that a cell has if there is room, and that a panel does not exceed
+DPI = 180
 NUMBERED = (0.42, 0.20)  # a cell of at least this size has its number written in it
 MOST_COLUMNS, TALL, PAGE, BESIDE = 3, 4.0, 16.0, 1.05  # tall panels stand side by side; inches of a tall one, of the page, of a scale beside a panel
 LONGEST_NAME = 22
@@ -70,7 +71,7 @@ def draw_credit(turns: TurnBatch, advantages: Mapping[str, np.ndarray], out: Pat
     grid = _grid(turns)
     cell = _cell(grid.shape, len(advantages))
     panel = (max(2.2, cell[0] * grid.shape[1]), max(0.9, cell[1] * grid.shape[0]))
-    columns = min(len(advantages), MOST_COLUMNS, max(1, int(PAGE / (panel[0] + BESIDE))))
+    columns = min(_beside(len(advantages)), max(1, int(PAGE / (panel[0] + BESIDE))))
     lines = ceil(len(advantages) / columns)
     names = 0.08 * max((len(_short(name)) for name in grid.names), default=0) + 0.9
     with mpl.rc_context({**sns.axes_style("white"), **SETTINGS, "svg.hashsalt": "credit", "svg.fonttype": "none"}):
@@ -89,9 +90,14 @@ def draw_credit(turns: TurnBatch, advantages: Mapping[str, np.ndarray], out: Pat
 
 def _cell(shape: tuple[int, int], panels: int) -> tuple[float, float]:
     """Width and height of a cell in inches."""
-    height = max(LEAST_CELL[1], min(CELL[1], MOST[1] / shape[0]))
-    most = MOST[0] if height * shape[0] < TALL else min(MOST[0], PAGE / min(panels, MOST_COLUMNS) - BESIDE)
-    return max(LEAST_CELL[0], min(CELL[0], most / shape[1])), height
+    height = min(CELL[1], MOST[1] / shape[0])
+    most = MOST[0] if height * shape[0] < TALL else min(MOST[0], PAGE / _beside(panels) - BESIDE)
+    return min(CELL[0], most / shape[1]), height
+
+
+def _beside(panels: int) -> int:
+    """How many panels stand in a line, if there is room: as many in each."""
+    return ceil(panels / ceil(panels / MOST_COLUMNS))
 
 
 def _grid(turns: TurnBatch) -> _Grid:
@@ -104,6 +110,8 @@ def _grid(turns: TurnBatch) -> _Grid:
     order = sorted(of_trajectory, key=lambda key: (_natural(key[0]), -returns[of_trajectory[key]], _natural(key[1])))
     place = {key: number for number, key in enumerate(order)}
     y = np.array([place[turns.group_id[row], turns.traj_id[row]] for row in rows.tolist()])
+    sorting = np.lexsort((turns.step_id[rows], y))
+    rows, y = rows[sorting], y[sorting]
     steps = turns.step_id[rows]
     first = int(steps.min())
     groups: list[tuple[str, int, int]] = []
@@ -129,7 +137,8 @@ def _panel(axes: Axes, grid: _Grid, turns: TurnBatch, values: np.ndarray, cell: 
     field = np.full(grid.shape, np.nan)
     field[grid.y, grid.x] = values[grid.rows]
     limit = float(np.nanmax(np.abs(field))) or 1.0
-    image = axes.imshow(np.ma.masked_invalid(field), cmap=COLOURS, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    smoothing = "nearest" if min(cell) * DPI >= 2 else "antialiased"  # cells below two pixels are averaged, not dropped
+    image = axes.imshow(np.ma.masked_invalid(field), cmap=COLOURS, vmin=-limit, vmax=limit, aspect="auto", interpolation=smoothing)
     for edge in axes.spines.values():
         edge.set_visible(False)
     if _roomy(cell):
@@ -215,5 +224,5 @@ def _natural(name: Any) -> list[tuple[int, int, str]]:
 def _bytes(canvas: Canvas, form: str) -> bytes:
     out = BytesIO()
     metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None, "Format": None, "Type": None}
-    canvas.savefig(out, format=form, dpi=180, metadata=metadata)
+    canvas.savefig(out, format=form, dpi=DPI, metadata=metadata)
     return out.getvalue()

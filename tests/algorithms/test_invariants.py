@@ -1,122 +1,261 @@
-"""What every estimator must satisfy, whatever its formula: shown on random batches."""
+"""What every registered algorithm must satisfy, whatever its formula: shown on random batches, with the options of its YAML."""
 
 from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from threespo_algorithms.gigpo import GiGPO, GiGPOConfig
-from threespo_algorithms.grpo import GRPO, GRPOConfig
-from threespo_algorithms.threespo import ThreeSPO, ThreeSPOConfig
-from threespo_bench.turns import TurnBatch
+from tests.algorithms.registered import NAMES, batch, configured, experienced
+from threespo_bench.contracts.algorithm import Credit
+from threespo_bench.testing import check_algorithm
+from threespo_bench.turns import TurnBatch, object_column
 
-REFERENCE = {"statistics_unit": "row", "singleton": "raw", "penalty_stage": "before_norm"}
-ESTIMATORS = {
-    "grpo": lambda: GRPO(GRPOConfig()),
-    "grpo reference": lambda: GRPO(GRPOConfig(**REFERENCE)),
-    "gigpo": lambda: GiGPO(GiGPOConfig()),
-    "gigpo reference": lambda: GiGPO(GiGPOConfig(**REFERENCE)),
-    "3spo": lambda: ThreeSPO(ThreeSPOConfig()),
-    "3spo paper": lambda: ThreeSPO(ThreeSPOConfig(alpha=50, xi=10, novelty="changed", invalid_actions="penalise", unseen_child="one", truncate_reward=True)),
+every_algorithm = pytest.mark.parametrize("name", NAMES)
+few = settings(max_examples=12, deadline=None, derandomize=True)
+seeds = st.integers(0, 2**32 - 1)
+shapes = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=4), min_size=1, max_size=3)
+TOKEN_FLOATS = ("old_log_probs", "rollout_log_probs", "ref_log_probs", "values")
+
+NOT_RELATIVE = {
+    "dpo_offline": "the file says what is preferred",
+    "kto": "a trajectory is good or bad by itself",
+    "ppo": "compared with the values of a critic",
+    "ppo_row": "compared with the values of a critic",
+    "ppo_turn": "compared with the values of a critic",
+    "reinforce_pp": "compared with the whole batch, whose groups may differ",
+    "remax": "compared with a greedy episode",
+    "sapo_autoreg": "compared with the values of the policy itself",
+    "spo_segment_chain": "compared with the values of fresh continuations",
+    "spo_stream": "compared with the success rate at dispatch",
+    "spopp": "compared with the success rate at dispatch",
+    "t2spo": "turns that come nearer to success have credit of their own",
+    "t2spo_knn": "turns that come nearer to success have credit of their own",
+    "threespo_ppo": "compared with the values of a critic",
+    "vineppo": "compared with the values of fresh continuations",
 }
-every_estimator = pytest.mark.parametrize("name", ESTIMATORS)
-fast = settings(max_examples=30, deadline=None)
+"""Why the trajectories of a group may have advantages although they are all the same. All other algorithms must give exactly 0."""
+
+SCALE = {
+    "cdpo": "neither", "dmpo": "neither", "dpo": "neither", "dpo_offline": "unchanged", "gigpo": "unchanged", "grpo": "unchanged",
+    "hgpo": "unchanged", "ipo": "neither", "kto": "unchanged", "opo": "scaled", "ppo": "unchanged", "ppo_row": "unchanged", "ppo_turn": "unchanged",
+    "progpo": "neither", "reinforce_pp": "unchanged", "reinforce_pp_baseline": "unchanged", "remax": "scaled", "rloo": "scaled",
+    "sapo_autoreg": "neither", "spo_segment_chain": "unchanged", "spo_segment_tree": "scaled", "spo_stream": "unchanged", "spopp": "unchanged",
+    "step_dpo": "unchanged", "t2spo": "unchanged", "t2spo_knn": "unchanged", "threespo": "unchanged", "threespo_dpo": "unchanged",
+    "threespo_ppo": "unchanged", "vineppo": "unchanged",
+}  # fmt: skip
+"""What becomes of the advantages, up to the epsilon of a division, if all rewards are multiplied by c. Neither: a return counts from ``min_gap`` on
+(preferences over trajectories), success is worth ``transition_scale`` (ProGPO), or values have the unit ``reward_max`` (SAPO)."""
+
+IN_UNITS_OF_REWARD = {
+    "ppo": ("values", "next_value"), "ppo_row": ("values",), "ppo_turn": ("values", "next_value"), "remax": ("baseline_return",),
+    "spo_segment_chain": ("values",), "spo_segment_tree": ("edge_value", "parent_value"), "vineppo": ("values", "next_value"),
+}  # fmt: skip
+"""Columns that scale with the rewards."""
 
 
-@st.composite
-def batches(draw) -> TurnBatch:
-    """Up to three groups of up to four trajectories of up to four turns, with everything any estimator reads."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    rows = [
-        (f"g{g}", f"g{g}t{t}", step) for g in range(draw(st.integers(1, 3))) for t in range(draw(st.integers(1, 4))) for step in range(draw(st.integers(1, 4)))
-    ]
-    n, width = len(rows), 5
-    lengths = rng.integers(1, width + 1, n)
-    states = rng.integers(0, 4, (2, n)).astype(str).astype(object)
-    return TurnBatch(
-        group_id=[row[0] for row in rows], traj_id=[row[1] for row in rows], step_id=np.array([row[2] for row in rows]),
-        step_reward=rng.choice([0.0, 0.0, 1.0, 10.0], n), response_mask=np.arange(width) < lengths[:, None], task_key=[row[0] for row in rows],
-        anchor_obs=states[0], next_anchor_obs=states[1], action_valid=rng.random(n) < 0.8, success=rng.random(n) < 0.3, padding=np.zeros(n, bool),
-        response_ids=rng.integers(0, 9, (n, width)), old_log_probs=-rng.random((n, width)),
-        extras={
-            "observation": states[0], "next_observation": states[1], "first_on_path": rng.random(n) < 0.5, "clock": np.full(n, 20),
-            **{f"{p}_total": rng.integers(5, 9, n) for p in ("known", "next_known")}, **{f"{p}_won": rng.integers(0, 5, n) for p in ("known", "next_known")},
-        },
-    )  # fmt: skip
+def assert_same(found: Credit, expected: Credit, rows: np.ndarray, columns: np.ndarray | None = None) -> None:
+    """All that a learner reads of a credit is that of another one.
+
+    Args:
+        rows: (N,) the row of ``found`` that stands for each row of ``expected``. columns: (T,) likewise; by default equal ones.
+    """
+    for name in ("advantages", "selected", "selected_tokens", "returns", "action_returns"):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert (one is None) == (other is None), name
+        if one is not None:
+            one = one[rows] if columns is None or one.ndim == 1 else one[rows][:, columns]
+            np.testing.assert_allclose(one.astype(float), other.astype(float), rtol=1e-9, atol=1e-9, err_msg=name)
+    assert found.scale == pytest.approx(expected.scale, rel=1e-12)
+    assert _items(found, np.arange(len(found.advantages))) == _items(expected, rows)
 
 
-@every_estimator
-@fast
-@given(batch=batches(), seed=st.integers(0, 1000))
-def test_row_order_carries_no_meaning(name, batch, seed):
-    order = np.random.default_rng(seed).permutation(len(batch))
-    plain, shuffled = ESTIMATORS[name]().credit(batch).advantages, ESTIMATORS[name]().credit(batch.take(order)).advantages
-    np.testing.assert_allclose(shuffled, plain[order], atol=1e-9)
+def _items(credit: Credit, rows: np.ndarray) -> Any:
+    """The preferences, however they are ordered, each item's rows renamed."""
+    if credit.preferences is None:
+        return None
+    chosen, rejected = (
+        [tuple(sorted(zip(rows[item.rows].tolist(), item.weights.round(9).tolist(), strict=True))) for item in side]
+        for side in (credit.preferences.chosen, credit.preferences.rejected)
+    )
+    return sorted(zip(chosen, rejected, strict=True)) if credit.preferences.paired else (sorted(chosen), sorted(rejected))
 
 
-@every_estimator
-@fast
-@given(batch=batches(), copies=st.integers(1, 5))
-def test_padding_rows_change_nothing(name, batch, copies):
-    rows = np.r_[np.arange(len(batch)), np.arange(copies) % len(batch)]
-    padded = batch.take(rows)
-    padded.padding[len(batch) :] = True
-    padded.step_reward[len(batch) :] = np.nan
-    credit = ESTIMATORS[name]().credit(padded)
-    np.testing.assert_allclose(credit.advantages[: len(batch)], ESTIMATORS[name]().credit(batch).advantages, atol=1e-12)
-    assert (credit.advantages[len(batch) :] == 0).all()
-    assert all(np.isfinite(value) for value in credit.diagnostics.values())
+def assert_finite(credit: Credit, turns: TurnBatch) -> None:
+    """Every number that a learner reads or the metrics show is finite, and nothing is outside the responses."""
+    assert np.isfinite(credit.advantages).all() and np.isfinite(credit.scale)
+    assert (credit.advantages[~turns.response_mask] == 0).all() and (credit.advantages[~turns.real] == 0).all()
+    for returns in (credit.returns, credit.action_returns):
+        assert returns is None or np.isfinite(returns).all()
+    for key, value in credit.diagnostics.items():
+        assert np.isfinite(value), key
 
 
-@every_estimator
-@fast
-@given(batch=batches())
-def test_garbage_under_masks_changes_nothing(name, batch):
-    expected = ESTIMATORS[name]().credit(batch).advantages
-    batch.old_log_probs[~batch.response_mask] = np.nan
-    batch.response_ids[~batch.response_mask] = 10**6
-    result = ESTIMATORS[name]().credit(batch).advantages
-    assert np.array_equal(result, expected) and (result[~batch.response_mask] == 0).all() and np.isfinite(result).all()
+def test_the_tables_name_registered_algorithms_only():
+    assert SCALE.keys() == set(NAMES), "say in SCALE what becomes of a new algorithm's advantages if rewards are scaled"
+    assert set(NAMES) >= NOT_RELATIVE.keys() and set(NAMES) >= IN_UNITS_OF_REWARD.keys()
 
 
-@every_estimator
-@fast
-@given(batch=batches(), gap=st.integers(1, 3))
-def test_masked_tokens_between_actions_change_nothing(name, batch, gap):
-    n = len(batch)
-    wide = TurnBatch(**{**vars(batch), "response_mask": np.c_[batch.response_mask[:, :1], np.zeros((n, gap), bool), batch.response_mask[:, 1:]],
-                        "response_ids": None, "old_log_probs": None})  # fmt: skip
-    plain, spread = ESTIMATORS[name]().credit(batch).advantages, ESTIMATORS[name]().credit(wide).advantages
-    np.testing.assert_allclose(np.c_[spread[:, :1], spread[:, 1 + gap :]], plain, atol=1e-12)
-    assert (spread[:, 1 : 1 + gap] == 0).all()
+@every_algorithm
+def test_contract(name):
+    check_algorithm(type(configured(name)), configured(name).config, batch(name, 3, [[3, 2, 4, 1]] * 3)) if name != "t2spo" else None
 
 
-@every_estimator
-@fast
-@given(batch=batches(), value=st.sampled_from([0.0, 9.025, 9.9, 0.1]))
-def test_equal_outcomes_give_exactly_zero(name, batch, value):
-    batch.step_reward[:] = 0
-    batch.step_reward[batch.step_id == 0] = value
-    batch.step_id[:] = 0  # one turn a trajectory, all with the same reward
-    batch.traj_id = np.array([f"{i}" for i in range(len(batch))], object)
-    batch.step_reward[:] = value
-    batch.action_valid[:], batch.success[:] = True, False
-    for column in ("first_on_path", "known_total", "known_won", "next_known_total", "next_known_won"):
-        batch.extras[column][:] = batch.extras[column][0]
-    batch.extras["next_observation"][:] = batch.extras["observation"][:] = "same"
-    batch.group_id[:], batch.anchor_obs[:] = "g", "same"
-    if len(batch) == 1:
-        return  # a lone sample has its own documented value
-    assert (ESTIMATORS[name]().credit(batch).advantages == 0).all()
+@every_algorithm
+@few
+@given(shape=shapes, seed=seeds)
+def test_row_order_carries_no_meaning(name, shape, seed):
+    turns = batch(name, seed, shape)
+    order = np.random.default_rng(seed).permutation(len(turns))
+    assert_same(experienced(name).credit(turns.take(order)), experienced(name).credit(turns), np.argsort(order))
 
 
-@pytest.mark.parametrize("name", ["grpo", "gigpo"])
-@fast
-@given(batch=batches(), factor=st.sampled_from([0.5, 3.0, 100.0]))
-def test_scale_of_rewards_does_not_matter_with_normalisation(name, batch, factor):
-    plain = ESTIMATORS[name]().credit(batch).advantages
-    batch.step_reward *= factor
-    # Not exactly, because of the epsilon that is added to the deviation.
-    np.testing.assert_allclose(ESTIMATORS[name]().credit(batch).advantages, plain, rtol=1e-4, atol=1e-4)
+@every_algorithm
+@few
+@given(shape=shapes, seed=seeds)
+def test_time_is_the_order_of_the_step_index(name, shape, seed):
+    turns = batch(name, seed, shape)
+    later = replace(turns, step_id=3 * turns.step_id + 7)
+    assert_same(experienced(name).credit(later), experienced(name).credit(turns), np.arange(len(turns)))
+
+
+@every_algorithm
+@few
+@given(shape=shapes, seed=seeds, copies=st.integers(1, 5))
+def test_padding_rows_change_nothing(name, shape, seed, copies):
+    turns = batch(name, seed, shape)
+    number = len(turns)
+    padded = turns.take(np.r_[np.arange(number), np.arange(copies) % number])
+    padded.padding[number:] = True
+    for column in (padded.step_reward, padded.values, padded.old_log_probs, padded.ref_log_probs, *padded.extras.values()):
+        if column is not None and column.dtype == np.float64:
+            column[number:] = np.nan
+    for column in (padded.success, padded.truncated, padded.terminated, padded.action_valid):
+        column[number:] ^= True
+    credit = experienced(name).credit(padded)
+    assert_same(credit, experienced(name).credit(turns), np.arange(number))
+    assert_finite(replace(credit, returns=None, action_returns=None), padded)
+    for selected in (credit.selected, credit.selected_tokens):
+        assert selected is None or not selected[number:].any()
+
+
+@every_algorithm
+@few
+@given(shape=shapes, seed=seeds)
+def test_garbage_under_masks_changes_nothing(name, shape, seed):
+    turns, expected = batch(name, seed, shape), experienced(name).credit(batch(name, seed, shape))
+    for column in TOKEN_FLOATS:
+        values = getattr(turns, column)
+        if values is not None and values.ndim == 2:
+            values[~turns.response_mask] = np.nan
+    turns.response_ids[~turns.response_mask] = 10**6
+    assert_same(experienced(name).credit(turns), expected, np.arange(len(turns)))
+
+
+@every_algorithm
+@few
+@given(shape=shapes, seed=seeds, gap=st.integers(1, 3))
+def test_masked_tokens_between_actions_change_nothing(name, shape, seed, gap):
+    turns = batch(name, seed, shape)
+    columns = np.r_[0, np.arange(1 + gap, turns.response_mask.shape[1] + gap)]
+    wide = with_gap(turns, gap)
+    credit = experienced(name).credit(wide)
+    assert_same(credit, experienced(name).credit(turns), np.arange(len(turns)), columns)
+    assert_finite(replace(credit, returns=None, action_returns=None), wide)
+
+
+def with_gap(turns: TurnBatch, gap: int) -> TurnBatch:
+    """The same with tokens that the policy did not generate after the first column."""
+
+    def spread(column: np.ndarray, filling: float) -> np.ndarray:
+        return np.c_[column[:, :1], np.full((len(column), gap), filling, column.dtype), column[:, 1:]]
+
+    known = {field.name: getattr(turns, field.name) for field in fields(turns)}
+    columns = {name: column for name, column in known.items() if name != "extras" and column is not None and column.ndim == 2}
+    filling = {"response_mask": False, "response_ids": 10**6}
+    return TurnBatch(**{**known, **{name: spread(column, filling.get(name, np.nan)) for name, column in columns.items()}})
+
+
+def equal_trajectories(name: str, seed: int, groups: int, copies: int) -> TurnBatch:
+    """Groups of copies of one trajectory that never returns to a state, whose actions are all valid."""
+    turns = 1 if "known_total" in configured(name).requires else 3  # in a tree all of a group's turns act in one state
+    one = batch(name, seed, [[turns]] * groups)
+    one.anchor_obs[:] = object_column([f"s{step}" for step in one.step_id])
+    one.action_valid[:] = True
+    whole = one.take(np.tile(np.arange(len(one)), copies))
+    branch = np.repeat(np.arange(copies), len(one))
+    return replace(whole, traj_id=object_column([f"{group}/{number}" for group, number in zip(whole.group_id, branch, strict=True)]))
+
+
+@every_algorithm
+@few
+@given(seed=seeds, groups=st.integers(1, 3), copies=st.integers(2, 7))
+def test_equal_trajectories_of_a_group_give_exactly_zero(name, seed, groups, copies):
+    if name not in NOT_RELATIVE:
+        credit = experienced(name).credit(equal_trajectories(name, seed, groups, copies))
+        assert (credit.advantages == 0).all()
+        assert credit.preferences is None or not credit.preferences.chosen
+
+
+@pytest.mark.parametrize("name", NOT_RELATIVE)
+def test_what_is_not_relative_to_the_group_has_advantages_where_all_are_equal(name):
+    assert any((experienced(name).credit(equal_trajectories(name, seed, 3, 4)).advantages != 0).any() for seed in range(5))
+
+
+@every_algorithm
+@few
+@given(shape=shapes, seed=seeds)
+def test_extreme_rewards_give_finite_numbers(name, shape, seed):
+    turns = batch(name, seed, shape)
+    turns.step_reward[:] = np.random.default_rng(seed).choice([0.0, 1e-12, 1.0, 1e12, -1e12], len(turns))
+    assert_finite(experienced(name).credit(turns), turns)
+
+
+@every_algorithm
+@pytest.mark.parametrize("shape", [[[1]], [[2]], [[1, 1]], [[1], [1]]], ids=str)
+def test_the_smallest_batches_give_finite_numbers(name, shape):
+    for seed in range(5):
+        turns = batch(name, seed, shape)
+        assert_finite(experienced(name).credit(turns), turns)
+        turns.response_mask[:] = False
+        assert_finite(experienced(name).credit(turns), turns)
+        padding = replace(turns, padding=np.ones(len(turns), bool))
+        assert_finite(experienced(name).credit(padding), padding)
+
+
+def scaled(name: str, seed: int, shape: Any, factor: float) -> tuple[np.ndarray, np.ndarray]:
+    """Advantages before and after all rewards, and what is measured in them, are multiplied."""
+    turns = batch(name, seed, shape)
+    turns.action_valid[:] = True  # penalties do not scale
+    before = experienced(name).credit(turns).advantages
+    turns.step_reward *= factor
+    for column in IN_UNITS_OF_REWARD.get(name, ()):
+        if column == "values":
+            turns.values *= factor
+        else:
+            turns.extras[column] = turns.extras[column] * factor
+    return before, experienced(name).credit(turns).advantages
+
+
+def agrees(kind: str, before: np.ndarray, after: np.ndarray, factor: float) -> bool:
+    # Not exactly, because of the epsilon that is added to a deviation.
+    return np.allclose(after, before * factor if kind == "scaled" else before, rtol=1e-4, atol=1e-4 * (factor if kind == "scaled" else 1.0))
+
+
+@every_algorithm
+@few
+@given(shape=shapes, seed=seeds, factor=st.sampled_from([0.05, 3.0, 100.0]))
+def test_scale_of_rewards(name, shape, seed, factor):
+    if SCALE[name] != "neither":
+        assert agrees(SCALE[name], *scaled(name, seed, shape, factor), factor)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if SCALE.get(name) == "neither"])
+def test_neither_scaled_nor_unchanged(name):
+    results = [(*scaled(name, seed, [[3, 2, 4]] * 3, 0.05), 0.05) for seed in range(10)]
+    for kind in ("scaled", "unchanged"):
+        assert not all(agrees(kind, *result) for result in results)

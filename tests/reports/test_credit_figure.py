@@ -67,11 +67,10 @@ def test_every_panel_has_its_name_and_its_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("panels", [1, 4])
 def test_the_size_of_a_panel_is_bounded(shape: tuple[int, int], panels: int) -> None:
     width, height = _cell(shape, panels)
-    assert width * shape[1] <= 7.5 and height * shape[0] <= max(9.0, 0.012 * shape[0])
-    assert width > 0 and height > 0
+    assert 0 < width * shape[1] < 7.51 and 0 < height * shape[0] < 9.01
 
 
-@pytest.mark.parametrize(("groups", "rollouts", "length", "panels"), [(1, 1, 1, 1), (2, 2, 1, 5), (40, 8, 6, 2)])
+@pytest.mark.parametrize(("groups", "rollouts", "length", "panels"), [(1, 1, 1, 1), (2, 2, 1, 5), (300, 8, 6, 2)])
 def test_other_sizes(groups: int, rollouts: int, length: int, panels: int, tmp_path: Path) -> None:
     turns = batch(groups, rollouts, length)
     values = np.linspace(-1e5, 3, len(turns))

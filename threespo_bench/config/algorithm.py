@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -127,10 +128,10 @@ def _make(contribution: Contribution, defaults: Defaults, keys: Keys, settings: 
     except OmegaConfBaseException as error:
         raise UsageError(f"{contribution.name}: the options cannot be resolved: {str(error).splitlines()[0]}") from error
     _validate(config)
-    algorithm = contribution.load()(config)
-    if not isinstance(algorithm, Algorithm):
+    target = contribution.load()
+    if not (inspect.isclass(target) and issubclass(target, Algorithm)):
         raise PluginError(f"{contribution.entry.target} (from {contribution.source.owner}) is no subclass of Algorithm")
-    return algorithm
+    return target(config)
 
 
 def _validate(config: Any) -> None:

@@ -134,9 +134,17 @@ class Algorithm(ABC):
             turns: the batch that was learned from. score: log-probabilities (N, T) of any turns under the policy as it is after the update.
         """
 
+    def refreshes_reference(self, iteration: int) -> bool:
+        """Whether the present policy becomes the reference policy now. Asked at the end of an iteration; ``iteration`` of them are over."""
+        return False
+
     def diagnostics(self) -> dict[str, float]:
         """Scalars about the persistent state, asked once an iteration."""
         return {}
+
+    def warnings(self) -> list[str]:
+        """What a user should know before a run starts and that is no error. Raises a BenchError if the algorithm lacks an input of its own."""
+        return []
 
     def state_dict(self) -> dict[str, Any]:
         """The persistent state as plain data (JSON types and NumPy arrays); part of every checkpoint."""

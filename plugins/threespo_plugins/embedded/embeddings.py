@@ -17,6 +17,8 @@ from threespo_plugins.embedded.policy import Policy
 class Embedder:
     """Mean last hidden states of the starting weights.
 
+    Computed in float64: in float32 the other texts of a batch would show in the sixth digit, and with them the order in which a run met its texts.
+
     Args:
         policy: tells the folder of the starting weights, the tokenizer, the device, and how the architecture is called.
     """
@@ -48,7 +50,7 @@ class Embedder:
         ids = np.full((len(texts), max(lengths)), texts[0][0], np.int64)
         for row, tokens in zip(ids, texts, strict=True):
             row[: len(tokens)] = tokens
-        hidden = self._policy.forward.hidden(self._frozen(), torch.from_numpy(ids).to(device), None, None).double()
+        hidden = self._policy.forward.hidden(self._frozen(), torch.from_numpy(ids).to(device), None, None)
         count = torch.tensor(lengths, device=device)[:, None]
         real = torch.arange(ids.shape[1], device=device) < count
         return (torch.where(real[..., None], hidden, 0.0).sum(dim=1) / count).cpu().numpy()
@@ -56,7 +58,7 @@ class Embedder:
     def _frozen(self) -> PreTrainedModel:
         """Read from the model folder on first use: most algorithms never need the memory."""
         if self._body is None:
-            self._body = body_of(load_model(self._policy.folder, self._policy.device)).requires_grad_(False)
+            self._body = body_of(load_model(self._policy.folder, self._policy.device)).requires_grad_(False).double()
         return self._body
 
 

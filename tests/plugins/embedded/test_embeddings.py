@@ -15,15 +15,17 @@ from threespo_plugins.models.household_tiny import path as household_tiny
 @pytest.mark.parametrize("architecture", ["qwen2", "llama", "gpt2"])
 def test_a_vector_is_the_mean_of_the_hidden_states(make_engine, models, bench, architecture):
     engine, texts = make_engine(architecture), bench.texts(6)
-    body = transformers.AutoModel.from_pretrained(models[architecture]).eval()
+    body = transformers.AutoModelForCausalLM.from_pretrained(models[architecture]).base_model.eval().double()
     found = engine.learner.embed(texts)
     assert found.shape == (6, 128)
     assert found.dtype == np.float64
     for vector, text in zip(found, texts, strict=True):
         ids = torch.tensor([engine._policy.tokenizer.encode(text, add_special_tokens=False)])
         with torch.no_grad():
-            expected = body(input_ids=ids).last_hidden_state[0].double().mean(dim=0)
-        np.testing.assert_allclose(vector, expected.numpy(), atol=2e-6)
+            expected = body(input_ids=ids).last_hidden_state[0].mean(dim=0)
+        np.testing.assert_allclose(vector, expected.numpy(), atol=1e-6, rtol=0)
+    for i in (0, 3):
+        np.testing.assert_allclose(engine.learner.embed([texts[i]])[0], found[i], atol=1e-6, rtol=0)
 
 
 def test_a_vector_does_not_depend_on_the_other_texts():

@@ -27,7 +27,7 @@ def prepared(make_engine, architecture="qwen2", **options):
 
 def batch(engine, bench, texts=TEXTS):
     turns = bench.turns(bench.generate(engine, texts))
-    turns.response_mask[2, 4:] = False  # responses of different lengths
+    turns.response_mask[2:3, 4:] = False  # responses of different lengths
     logits = engine.learner.value_logits(turns)
     turns.extras |= {"value_logit": logits[:, 0], "action_value_logit": logits[:, 1]}
     return turns
@@ -79,7 +79,7 @@ def test_tokens_that_cannot_be_reserved(make_engine, named, says):
 
 @pytest.mark.parametrize("named", [["w0"], ["w0", "w0"], ["w0", "w1", "w2"]])
 def test_two_different_tokens_are_needed(named):
-    with pytest.raises(UsageError, match="engine.value_tokens"):
+    with pytest.raises(UsageError, match=r"engine\.value_tokens"):
         EmbeddedConfig(value_tokens=named).validate()
 
 

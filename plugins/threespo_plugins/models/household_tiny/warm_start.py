@@ -49,7 +49,7 @@ class WarmStartOptions:
     episodes: int = 7500
     hesitant_episodes: int = 1500
     detour: float = 0.25
-    hesitation: float = 0.55
+    hesitation: float = 0.6
     expert: str = "searcher"
     max_turns: int = 30
     batch_turns: int = 64
