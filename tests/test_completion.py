@@ -68,6 +68,15 @@ def test_reference():
     assert turns.ref_log_probs.tolist() == [[-1, -1], [-1, 0], [-1, -1]] and learner.asked == ["score reference"]
 
 
+def test_responses_without_log_probabilities_get_those_of_the_present_policy():
+    turns, learner = batch(), Learner()
+    turns.response_ids = np.zeros((3, 2), np.int32)
+    complete(turns, frozenset(), learner)  # type: ignore[arg-type]
+    assert turns.old_log_probs.tolist() == [[-1, -1], [-1, 0], [-1, -1]] and learner.asked == ["score actor"]
+    complete(turns, frozenset(), learner)  # type: ignore[arg-type]
+    assert learner.asked == ["score actor"], "those that there are stay"
+
+
 def test_critic():
     turns, learner = completed("critic", "restore")
     assert turns.values.tolist() == [[1, 1], [2, 0], [3, 3]]

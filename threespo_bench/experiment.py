@@ -5,77 +5,28 @@ A plan can be carried out again: finished runs of the same configuration and cod
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from threespo_bench import manifest as manifests
-from threespo_bench.assembly import display_name
-from threespo_bench.atomic import storage_errors, write_json
-from threespo_bench.config.compose import compose
-from threespo_bench.config.schema import RunConfig
-from threespo_bench.errors import BenchError, Interrupted, PartialFailure, StorageError, UsageError
+from threespo_bench.atomic import storage_errors
+from threespo_bench.errors import BenchError, Interrupted, PartialFailure, UsageError
+from threespo_bench.experiment_plan import PlannedRun, Step, Variant, experiment_folder, plan, steps
+from threespo_bench.experiment_record import ExperimentRecord, this_process
 from threespo_bench.host import PluginHost
 from threespo_bench.interruption import StopRequest
 from threespo_bench.outcome import Outcome, failure, read_outcome
 from threespo_bench.recorder import NoProgress, Progress
 from threespo_bench.reporting import COMPARISON, write_comparison
 from threespo_bench.runner import flat_params
-from threespo_bench.store import find_runs, read_manifest, run_state, safe_name
 from threespo_bench.tracking import SafeTracker
+from threespo_bench.training import TrainingRun
 from threespo_bench.worker import Job, Worker, attempt
 
-RECORD, REPORT = "experiment.json", "report"
-
-
-@dataclass(frozen=True)
-class Variant:
-    """An algorithm of a comparison: its name, the overrides that only its runs get, and a label if the name alone would not tell."""
-
-    algorithm: str
-    overrides: tuple[str, ...] = ()
-    label: str = ""
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run of a plan; ``name`` is unique in it and names the folder."""
-
-    name: str
-    config: RunConfig
-
-
-def plan(
-    algorithms: Sequence[str | Variant],
-    environments: Sequence[str],
-    seeds: Sequence[int],
-    host: PluginHost,
-    *,
-    overrides: Sequence[str] = (),
-    out: str | None = None,
-    experiment: str | None = None,
-) -> list[PlannedRun]:
-    """All runs, seed by seed, so that the runs that are compared with one another stand together and a stop leaves whole seeds.
-
-    Args:
-        overrides: for every run; those of a :class:`Variant` come after them.
-
-    Raises:
-        UsageError: as :func:`~threespo_bench.config.compose.compose`; every run is composed before any starts.
-    """
-    variants = [Variant(chosen) if isinstance(chosen, str) else chosen for chosen in algorithms]
-    runs: list[tuple[Variant, RunConfig]] = [
-        (variant, compose(variant.algorithm, env, [*overrides, *variant.overrides], host, seed=seed, out=out, experiment=experiment))
-        for seed in dict.fromkeys(seeds)
-        for env in dict.fromkeys(environments)
-        for variant in dict.fromkeys(variants)
-    ]
-    shown = Counter(display_name(host, config) for _, config in runs[: len(dict.fromkeys(variants))])
-    return _distinct([PlannedRun(safe_name(f"{_label(variant, config, host, shown)}-{config.env.name}-seed{config.seed}"), config) for variant, config in runs])
+REPORT = "report"
+__all__ = ["Comparison", "PlannedRun", "Variant", "execute", "experiment_folder", "plan"]
 
 
 @dataclass
@@ -84,12 +35,14 @@ class Comparison:
 
     Attributes:
         outcomes: by planned run, in the order of the plan; runs that were not reached are missing.
+        mismatches: a line for everything that should be equal between the algorithms of a seed and is not.
         report: what the report writer returned, or None.
         interrupted: the user stopped it.
     """
 
     planned: list[PlannedRun]
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    mismatches: list[str] = field(default_factory=list)
     report: Any = None
     interrupted: bool = False
 
@@ -122,13 +75,14 @@ def execute(
     say: Callable[[str], None] = lambda text: None,
     baseline: str | None = None,
     title: str = "",
+    retry: bool = True,
 ) -> Comparison:
-    """Carry out a plan and write its report.
+    """Carry out a plan and write the report of its experiment: also of the runs that earlier plans added to it.
 
     Args:
         jobs: runs at the same time. One runs in this process; more run in a process each.
         progress: makes the display of the run of that name. say: gets a line about the comparison.
-        baseline, title: of the report.
+        baseline, title: of the report. retry: go on with runs that failed before; else they are only reported.
 
     Returns:
         The comparison; failures of runs are in it and not raised.
@@ -136,47 +90,21 @@ def execute(
     folder = experiment_folder(planned[0].config)
     with storage_errors(f"create the folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    parent = _Parent(planned, host, folder, say)
-    work = _Execution(host, Comparison(list(planned)), progress, say, folder, parent.run_id)
+    record = ExperimentRecord(folder)
+    parent = _Parent(planned, host, folder, record.read().get("tracker_run"), say)
+    work = _Execution(host, Comparison(list(planned)), progress, say, record, parent.run_id, steps(planned, host, retry=retry))
     status = "failed"
     try:
         work.carry_out([(run, job) for run in planned if (job := work.job(run)) is not None], jobs)
         comparison = work.comparison
         if not comparison.interrupted:
-            _report(comparison, host, folder / REPORT, baseline, title, say)
+            _report(comparison, record, host, folder / REPORT, baseline, title, say)
             parent.tracker.artifact(folder / REPORT)
         status = "interrupted" if comparison.interrupted else "failed" if comparison.failed else "finished"
     finally:
         work.record()
         parent.tracker.finish(status)
     return comparison
-
-
-def experiment_folder(config: RunConfig) -> Path:
-    """The folder of all runs of a configuration's experiment."""
-    return Path(config.out) / safe_name(config.experiment)
-
-
-def _label(variant: Variant, config: RunConfig, host: PluginHost, shown: Mapping[str, int]) -> str:
-    """What tells the runs of a variant apart: its label, or the algorithm's name, with its own overrides if that name is there twice."""
-    name = display_name(host, config)
-    if variant.label or shown[name] == 1:
-        return variant.label or name
-    return "-".join([name, *(text.rpartition(".")[2].removeprefix("preset=") for text in variant.overrides)])
-
-
-def _distinct(runs: list[PlannedRun]) -> list[PlannedRun]:
-    twice = [name for name, count in Counter(run.name for run in runs).items() if count > 1]
-    if twice:
-        raise UsageError(f"two runs of the comparison would both be called {twice[0]}", fix="give the variants of one algorithm different labels")
-    return runs
-
-
-def _identity(path: Path) -> Any:
-    try:
-        return read_manifest(path).get("run")
-    except StorageError:
-        return None
 
 
 @dataclass
@@ -187,23 +115,30 @@ class _Execution:
     comparison: Comparison
     progress: Callable[[str], Progress]
     say: Callable[[str], None]
-    folder: Path
+    kept: ExperimentRecord
     tracker_run: str | None
+    steps: Mapping[str, Step]
+    folders: dict[str, Path] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
     running: dict[str, Worker] = field(default_factory=dict)
     stopping: bool = False
 
     def job(self, run: PlannedRun) -> Job | None:
         """What is left to do for a planned run: all of it, a continuation, or nothing because the same run finished before."""
-        identity = manifests.run_identity(run.config, self.host)
-        same = [path for path in find_runs(self.folder) if _identity(path) == identity]
-        finished = [path for path in same if run_state(path) == "finished"]
-        if finished:
-            self.say(f"{run.name}: finished before, in {finished[0].name}")
-            self.comparison.outcomes[run.name] = read_outcome(finished[0], nothing_to_do=True)
+        step = self.steps[run.name]
+        if step.run is not None:
+            self.folders[run.name] = step.run
+        if step.action == "skip":
+            self.say(f"{run.name}: finished before, in {step.run.name}")
+            self.comparison.outcomes[run.name] = read_outcome(step.run, nothing_to_do=True)
             return None
-        if same:
-            self.say(f"{run.name}: goes on from {same[-1].name}")
-        return Job(run.config, run.name, same[-1] if same else None, self.tracker_run)
+        if step.action == "failed":
+            self.say(f"{run.name}: failed before and is not retried")
+            self.comparison.outcomes[run.name] = read_outcome(step.run) if step.run else Outcome(None, "failed", step.error, exit_code=UsageError.exit_code)
+            return None
+        if step.run is not None:
+            self.say(f"{run.name}: goes on from {step.run.name}")
+        return Job(run.config, run.name, step.run, self.tracker_run)
 
     def carry_out(self, todo: Sequence[tuple[PlannedRun, Job]], jobs: int) -> None:
         """Do the jobs, in this process or ``jobs`` at a time in others."""
@@ -217,19 +152,31 @@ class _Execution:
 
     def record(self) -> None:
         """Write the plan and where each of its runs stands, those without a folder too."""
-        runs = []
+        rows = []
         for planned in self.comparison.planned:
-            outcome = self.comparison.outcomes.get(planned.name)
-            row = {"name": planned.name, "algorithm": planned.config.algorithm.name, "env": planned.config.env.name, "seed": planned.config.seed}
-            row |= {"state": outcome.state if outcome else "planned", "error": outcome.error if outcome else None}
-            runs.append(row | {"run": outcome.run.name if outcome and outcome.run else None})
-        write_json(self.folder / RECORD, {"runs": runs, "tracker_run": self.tracker_run})
+            config, outcome = planned.config, self.comparison.outcomes.get(planned.name)
+            folder = outcome.run if outcome else self.folders.get(planned.name)
+            row: dict[str, Any] = {"name": planned.name, "algorithm": config.algorithm.name, "env": config.env.name, "seed": config.seed}
+            row |= {"budget": asdict(config.budget), "state": outcome.state if outcome else "running" if planned.name in self.begun else "planned"}
+            row |= {"error": outcome.error if outcome else None, "run": folder.name if folder else None, "identity": dict(self.steps[planned.name].identity)}
+            rows.append(row if outcome else row | {"process": this_process()})
+        self.comparison.mismatches = self.kept.write(rows, self.tracker_run)
+
+    def shown(self, run: PlannedRun) -> Progress:
+        """The display of a run, which also tells the record where the run is."""
+
+        def started(path: Path) -> None:
+            self.folders[run.name] = path
+            self.begun.add(run.name)
+            self.record()
+
+        return _Noting(self.progress(run.name), started)
 
     def _one_by_one(self, todo: Sequence[tuple[PlannedRun, Job]]) -> None:
         """The runner itself takes care of Ctrl-C."""
         for run, job in todo:
             try:
-                outcome = attempt(job, self.host, self.progress(run.name))
+                outcome = attempt(job, self.host, self.shown(run))
             except KeyboardInterrupt:
                 self.comparison.interrupted = True
                 return
@@ -260,7 +207,7 @@ class _Execution:
         try:
             if self.stopping:
                 worker.interrupt()
-            return worker.wait(self.progress(run.name))
+            return worker.wait(self.shown(run))
         finally:
             worker.close()
             del self.running[run.name]
@@ -278,6 +225,21 @@ class _Execution:
         self.say(f"{run.name}: {outcome.state} after {outcome.env_steps:,} env steps{success}" + (f": {outcome.error}" if outcome.error else ""))
 
 
+class _Noting:
+    """A progress display that also passes on where the run is."""
+
+    def __init__(self, display: Progress, started: Callable[[Path], None]) -> None:
+        self._display, self._started = display, started
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._display, name)
+
+    def start(self, run: TrainingRun, path: Path) -> None:
+        """The loop begins in ``path``."""
+        self._started(path)
+        self._display.start(run, path)
+
+
 def _result(future: Future[Outcome | None]) -> Outcome | None:
     try:
         return future.result()
@@ -286,9 +248,12 @@ def _result(future: Future[Outcome | None]) -> Outcome | None:
         return Outcome(None, "failed", ended.error, ended.fix, ended.exit_code)
 
 
-def _report(comparison: Comparison, host: PluginHost, out: Path, baseline: str | None, title: str, say: Callable[[str], None]) -> None:
-    """Write the report of all runs that have a folder. The runs stay worth their time if it fails."""
-    runs = [outcome.run for outcome in comparison.outcomes.values() if outcome.run is not None]
+def _report(
+    comparison: Comparison, record: ExperimentRecord, host: PluginHost, out: Path, baseline: str | None, title: str, say: Callable[[str], None]
+) -> None:
+    """Write the report of all runs of the experiment that have a folder. The runs stay worth their time if it fails."""
+    earlier = [path for row in record.others(run.name for run in comparison.planned) if (path := record.run(row)) is not None]
+    runs = [*earlier, *(outcome.run for outcome in comparison.outcomes.values() if outcome.run is not None)]
     if not runs or COMPARISON not in host.reports:
         return
     try:
@@ -300,7 +265,7 @@ def _report(comparison: Comparison, host: PluginHost, out: Path, baseline: str |
 class _Parent:
     """The comparison's own run in the tracker, under which its runs are nested."""
 
-    def __init__(self, planned: Sequence[PlannedRun], host: PluginHost, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, planned: Sequence[PlannedRun], host: PluginHost, folder: Path, known: str | None, say: Callable[[str], None]) -> None:
         config = planned[0].config
         contribution = host.find("trackers", config.tracker.name)
         self.tracker = SafeTracker(lambda: contribution.load()(config.tracker.options, folder.parent.resolve()), say)
@@ -309,13 +274,4 @@ class _Parent:
             other = flat_params(run.config)
             shared = {key: value for key, value in shared.items() if key in other and other[key] == value}
         params = shared | {key: ", ".join(dict.fromkeys(str(flat_params(run.config)[key]) for run in planned)) for key in ("algorithm", "env", "seed")}
-        known = _read_record(folder).get("tracker_run")
         self.run_id = self.tracker.start(config.experiment, f"comparison {config.experiment}", params, {"kind": "comparison"}, None, known)
-
-
-def _read_record(folder: Path) -> dict[str, Any]:
-    try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}

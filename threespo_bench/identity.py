@@ -133,9 +133,9 @@ def _package_files(module: str) -> list[Path]:
 
 
 def _host_files() -> list[Path]:
-    """The host's files that can change what a run measures: not its commands and not the kit for plugin authors."""
+    """The host's files that can change what a run measures: not its commands, what only reads runs, and the kit for plugin authors."""
     here = Path(__file__).parent
-    return [file for file in _package_files("threespo_bench") if file.relative_to(here).parts[0] not in ("cli", "testing", "__main__.py")]
+    return [file for file in _package_files("threespo_bench") if file.relative_to(here).parts[0] not in ("cli", "inspection", "testing", "__main__.py")]
 
 
 def _digest(files: list[Path]) -> str:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -32,12 +33,15 @@ from threespo_bench.training import TrainingRun
 _LIBRARIES = ("numpy", "scipy", "pandas", "pyarrow", "torch", "transformers", "tokenizers", "safetensors", "hydra-core", "pluggy", "mlflow")
 _DIGESTED_TASKS = 10_000
 _NOT_IDENTITY = ("out", "experiment", "tracker", "save_turns", "checkpoint")
-_MATCHED = {
+MATCHED = {
     "starting_weights_digest": "the starting weights",
     "environment_digest": "the environment's data or version",
     "task_order_digest": "the training tasks or their order",
+    "environment_seeds_digest": "the seeds of the environments",
     "evaluation_tasks_digest": "the evaluation tasks",
+    "evaluation_noise_digest": "the seeds or the sampling of evaluation",
 }
+"""The digests that must be equal between the runs of one environment and seed, and what each one covers. The budget is the other thing."""
 
 
 def describe(run: TrainingRun, host: PluginHost) -> dict[str, Any]:
@@ -51,8 +55,11 @@ def describe(run: TrainingRun, host: PluginHost) -> dict[str, Any]:
         "starting_weights_digest": run.engine.digest(),
         "environment_digest": run.environment.digest(),
         "task_order_digest": task_order_digest(run.environment.tasks(config.train_split), run.streams),
+        "environment_seeds_digest": environment_seeds_digest(run.environment.tasks(config.train_split), run.streams),
         "evaluation_tasks_digest": _task_digest(run.evaluation_tasks),
+        "evaluation_noise_digest": evaluation_noise_digest(run),
         "evaluation_tasks": len(run.evaluation_tasks),
+        "budget": asdict(config.budget),
         "run": run_identity(config, host),
         "versions": versions(host),
         "host": host.identity(),
@@ -77,6 +84,19 @@ def task_order_digest(tasks: Sequence[Task], streams: Streams) -> str:
     """Digest of the keys of the first epoch's training tasks in their order (of the first ten thousand)."""
     order = streams.generator("tasks", 0).permutation(len(tasks))
     return _task_digest(tasks[int(place)] for place in order[:_DIGESTED_TASKS])
+
+
+def environment_seeds_digest(tasks: Sequence[Task], streams: Streams) -> str:
+    """Digest of the seeds that training resets the environment with, in the order of the split (of the first ten thousand tasks)."""
+    return _lines_digest(str(streams.integer("reset", task.key)) for task in islice(tasks, _DIGESTED_TASKS))
+
+
+def evaluation_noise_digest(run: TrainingRun) -> str:
+    """Digest of what decides an evaluation besides tasks and weights: the seeds of each task's reset and first answer, and how answers are sampled."""
+    sampling = f"temperature {run.config.evaluation.temperature!r} tokens {run.max_new_tokens} turns {run.max_turns}"
+    names = (("evaluation/reset",), ("evaluation/sample", 0))
+    seeds = (str(run.streams.integer(name, task.key, *turn)) for task in islice(run.evaluation_tasks, _DIGESTED_TASKS) for name, *turn in names)
+    return _lines_digest([sampling, *seeds])
 
 
 def versions(host: PluginHost) -> dict[str, str]:
@@ -109,7 +129,7 @@ def check_same(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     Raises:
         DataError: it would be another run: other starting weights (the reference policy), tasks or environment.
     """
-    for key, what in _MATCHED.items():
+    for key, what in MATCHED.items():
         if key in saved and saved[key] != now[key]:
             raise DataError(f"the run cannot be continued exactly: {what} changed since it was started", fix="put back what was used then, or start a new run")
     changed = [
@@ -135,9 +155,13 @@ def _identity(host: PluginHost, kind: str, name: str) -> dict[str, Any]:
 
 
 def _task_digest(tasks: Iterable[Task]) -> str:
+    return _lines_digest(task.key for task in islice(tasks, _DIGESTED_TASKS))
+
+
+def _lines_digest(lines: Iterable[str]) -> str:
     digest = hashlib.sha256()
-    for task in islice(tasks, _DIGESTED_TASKS):
-        digest.update(task.key.encode() + b"\n")
+    for line in lines:
+        digest.update(line.encode() + b"\n")
     return digest.hexdigest()
 
 

@@ -16,7 +16,7 @@ from threespo_bench import manifest as manifests
 from threespo_bench.assembly import build, run_name, warnings
 from threespo_bench.budget import Budget, Limits, Spent
 from threespo_bench.checkpointing import SavedCheckpoint
-from threespo_bench.config.plain import from_plain, to_plain
+from threespo_bench.config.plain import flatten, from_plain, to_plain
 from threespo_bench.config.schema import RunConfig
 from threespo_bench.errors import DataError, Interrupted, StorageError, UsageError, suggest
 from threespo_bench.host import PluginHost
@@ -214,17 +214,7 @@ class _Session:
 
 def flat_params(config: RunConfig) -> dict[str, Any]:
     """The configuration as one level of override keys, e.g. ``algorithm.objective.clip_low``; the names of components under their own key."""
-    flat: dict[str, Any] = {}
-
-    def visit(value: Any, key: str) -> None:
-        if isinstance(value, Mapping) and value:
-            for name, item in value.items():
-                visit(item, key if name == "options" or (name == "name" and "options" in value) else f"{key}.{name}" if key else name)
-        else:
-            flat[key] = value
-
-    visit(to_plain(config), "")
-    return flat
+    return flatten(to_plain(config))
 
 
 def _continued(saved: dict[str, Any], now: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
@@ -235,7 +225,7 @@ def _continued(saved: dict[str, Any], now: dict[str, Any], say: Callable[[str], 
         say(f"the continuation may differ from an uninterrupted run: {line}")
     incidental = saved.get("incidental", {})
     later = [*incidental.get("continued", []), now["incidental"]]
-    return saved | {"run": now["run"], "incidental": incidental | {"continued": later}}
+    return saved | {"run": now["run"], "budget": now["budget"], "incidental": incidental | {"continued": later}}
 
 
 def _replace_limits(config: RunConfig, budget: Mapping[str, int | None]) -> bool:

@@ -36,6 +36,7 @@ from threespo_bench.turns import TurnBatch
 CONFIG, MANIFEST, STATUS = "config.yaml", "manifest.json", "status.json"
 METRICS, TIMINGS, EVENTS, CURVE = "metrics.jsonl", "timings.jsonl", "events.log", "curve.png"
 _LOCK = ".lock"
+_LOOK_SECONDS = 0.3  # whoever asks whether a run is locked holds the lock for a moment
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -197,7 +198,7 @@ def _acquire(path: Path) -> FileLock:
     lock = _lock(path)
     with storage_errors(f"lock {path}"):
         try:
-            lock.acquire()
+            lock.acquire(timeout=_LOOK_SECONDS, poll_interval=0.02)
         except Timeout:  # an OSError, too
             status = read_status(path)
             owner = f"process {status['pid']}" if "pid" in status else "another process"

@@ -79,6 +79,11 @@ def over_tokens(per_turn: np.ndarray, turns: TurnBatch) -> np.ndarray:
     return np.where(turns.response_mask & turns.real[:, None], per_turn[:, None], 0.0)
 
 
+def mean_over(values: np.ndarray, members: np.ndarray) -> float:
+    """The mean of the member rows' values, for diagnostics; 0 without any."""
+    return float(values[members].mean()) if members.any() else 0.0
+
+
 def invalid(turns: TurnBatch) -> np.ndarray:
     """(N,) the action was not valid; false where validity was not recorded."""
     return np.zeros(len(turns), bool) if turns.action_valid is None else ~turns.action_valid & turns.real

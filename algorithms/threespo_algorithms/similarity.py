@@ -15,7 +15,7 @@ import numpy as np
 from threespo_bench.errors import DataError
 from threespo_bench.turns import group_codes
 
-_BUCKETS, _ROWS = 128, 64
+_BUCKETS, _ROWS = 128, 8
 _ROUNDING = 1e-9
 """A similarity this little below the threshold still counts: it may be rounding."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from threespo_algorithms.episode_term import require_choice
-from threespo_algorithms.group_statistics import group_statistics, invalid, normalise, over_tokens
+from threespo_algorithms.group_statistics import group_statistics, invalid, mean_over, normalise, over_tokens
 from threespo_algorithms.state_history import StateHistory, hash_text, novelty_weight, state_score
 from threespo_bench.contracts.algorithm import AlgorithmConfig, Credit, Score
 from threespo_bench.errors import UsageError
@@ -166,10 +166,10 @@ class ThreeSPO(TreeAlgorithm):
         advantage = np.where(members, relative, 0.0)
         score = self._score(turns.extras["known_total"], turns.extras["known_won"], turns.extras["clock"], truncate=False)
         diagnostics = statistics.shares("group", members) | {
-            "state/mean_score": float(score[turns.real].mean()),
-            "state/mean_reward": float(reward[turns.real].mean()),
-            "state/known_share": float((turns.extras["next_known_total"][turns.real] > 0).mean()),
-            "state/novel_share": float(self._novel(turns)[turns.real].mean()),
+            "state/mean_score": mean_over(score, turns.real),
+            "state/mean_reward": mean_over(reward, turns.real),
+            "state/known_share": mean_over(turns.extras["next_known_total"] > 0, turns.real),
+            "state/novel_share": mean_over(self._novel(turns), turns.real),
         }
         scale = float(members.sum()) / (config.tasks_per_iteration * config.max_samples) if config.scale_small_waves else 1.0
         return Credit(over_tokens(advantage, turns), selected=members & ~statistics.single, scale=scale, diagnostics=diagnostics)

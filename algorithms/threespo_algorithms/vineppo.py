@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from threespo_algorithms.episode_term import require_choice
-from threespo_algorithms.group_statistics import over_tokens
+from threespo_algorithms.group_statistics import mean_over, over_tokens
 from threespo_algorithms.segments import whiten
 from threespo_bench.contracts.algorithm import Credit
 from threespo_bench.errors import UsageError
@@ -65,10 +65,10 @@ class VinePPO(MonteCarloAlgorithm):
         real = turns.real
         gain = np.where(real, turns.step_reward + turns.extras["next_value"] - turns.values, 0.0)
         diagnostics = {
-            "value/mean": float(turns.values[real].mean()),
-            "advantage/mean": float(gain[real].mean()),
-            "advantage/std": float(gain[real].std()),
-            "advantage/zero_share": float((gain[real] == 0).mean()),
+            "value/mean": mean_over(turns.values, real),
+            "advantage/mean": mean_over(gain, real),
+            "advantage/std": float(gain[real].std()) if real.any() else 0.0,
+            "advantage/zero_share": mean_over(gain == 0, real),
         }
         return Credit(self._whitened(gain, turns), diagnostics=diagnostics)
 

@@ -62,14 +62,39 @@ class Blocks:
         """A table; on a narrow page it scrolls sideways by itself."""
         self._add(_html_table(table), _markdown_table(table))
 
-    def pictures(self, inline: Sequence[str], figure: Figure, caption: str) -> None:
-        """Panels side by side where there is room (``inline``: SVG elements) and one file of them all."""
+    def pictures(self, inline: Sequence[str], figure: Figure, caption: str, size: str = "") -> None:
+        """Panels side by side where there is room (``inline``: SVG elements) and one file of them all; ``size`` is ``small``, ``wide`` or nothing."""
         self._figures.append(figure)
         panels = "".join(f'<div class="panel">{svg}</div>' for svg in inline)
         self._add(
-            f'<figure><div class="panels">{panels}</div><figcaption>{escape(caption)}</figcaption></figure>',
+            f'<figure><div{_class("panels", size)}>{panels}</div><figcaption>{escape(caption)}</figcaption></figure>',
             f"![{_plain(figure.alt)}](figures/{figure.name}.png)\n\n{_plain(caption)}",
         )
+
+    def switch(self, panes: Sequence[tuple[str, str]], figures: Sequence[Figure], caption: str) -> None:
+        """One figure in several views, of which the reader chooses one by radio buttons, without a script; on paper it is the first.
+
+        Args:
+            panes: (label, SVG element) of each view, at most six. figures: the file of each view.
+        """
+        self._figures.extend(figures)
+        name = figures[0].name
+        buttons = "".join(
+            f'<input type="radio" name="{name}" id="{name}-view{place}"{" checked" if place == 0 else ""}/><label for="{name}-view{place}">{escape(label)}</label>'
+            for place, (label, _) in enumerate(panes)
+        )
+        views = "".join(f'<div class="view">{svg}</div>' for _, svg in panes)
+        others = ", ".join(f"[{_plain(label)}](figures/{figure.name}.png)" for (label, _), figure in zip(panes[1:], figures[1:], strict=True))
+        self._add(
+            f'<figure><fieldset class="switch"><legend>against</legend>{buttons}<div class="views">{views}</div></fieldset>'
+            f"<figcaption>{escape(caption)}</figcaption></figure>",
+            f"![{_plain(figures[0].alt)}](figures/{name}.png)\n\n{_plain(caption)}" + (f"\n\nThe same against {others}." if others else ""),
+        )
+
+    def definitions(self, lines: Sequence[tuple[str, str]]) -> None:
+        """Terms and what they mean."""
+        rows = "".join(f"<dt>{escape(term)}</dt><dd>{escape(meaning)}</dd>" for term, meaning in lines)
+        self._add(f"<dl>{rows}</dl>", "\n".join(f"* {_plain(term)}: {_plain(meaning)}" for term, meaning in lines))
 
     def keys(self, names: Sequence[tuple[str, Style]]) -> None:
         """The legend of the page (Markdown needs none: the picture files carry their own labels)."""

@@ -31,9 +31,14 @@ def points_range(low: Any, high: Any) -> str:
     return f"{100 * low:+.1f} to {100 * high:+.1f}" if known(low) and known(high) else ""
 
 
-def fraction(value: Any) -> str:
+def fraction(value: Any, digits: int = 3) -> str:
     """``0.438``."""
-    return f"{value:.3f}" if known(value) else ""
+    return f"{value:.{digits}f}" if known(value) else ""
+
+
+def fraction_range(low: Any, high: Any, digits: int = 3) -> str:
+    """``0.401 to 0.470``."""
+    return f"{fraction(low, digits)} to {fraction(high, digits)}" if known(low) and known(high) else ""
 
 
 def count(value: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +13,11 @@ from typing import Any
 import yaml
 
 from threespo_bench.contracts.report import Problem
+from threespo_reports.rows import Rows, drop_repeats, parse_rows
 
 MARKERS = ("status.json", "manifest.json", "metrics.jsonl")
 NOT_RUNS = ("mlruns", "mlartifacts")  # a tracker's copies of runs, which are none
-Row = dict[str, Any]
+YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times as fast
 
 
 @dataclass
@@ -28,8 +28,8 @@ class RunFiles:
     config: dict[str, Any] = field(default_factory=dict)
     manifest: dict[str, Any] = field(default_factory=dict)
     status: dict[str, Any] = field(default_factory=dict)
-    metrics: list[Row] = field(default_factory=list)
-    timings: list[Row] = field(default_factory=list)
+    metrics: Rows = field(default_factory=Rows)
+    timings: Rows = field(default_factory=Rows)
     problems: list[Problem] = field(default_factory=list)
     digest: str = ""
 
@@ -81,7 +81,7 @@ def read_run(path: Path, name: str) -> RunFiles:
     return run
 
 
-def _read(path: Path, run: RunFiles, hasher: Any, severity: str) -> str | None:
+def _read(path: Path, run: RunFiles, hasher: Any, severity: str) -> bytes | None:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -90,16 +90,18 @@ def _read(path: Path, run: RunFiles, hasher: Any, severity: str) -> str | None:
     except OSError as error:
         run.problems.append(Problem(run.name, f"{path.name} cannot be read: {error.strerror}", severity))
         return None
-    hasher.update(path.name.encode() + b"\0" + content + b"\0")
-    return content.decode("utf-8", errors="replace")
+    for part in (path.name.encode(), b"\0", content, b"\0"):
+        hasher.update(part)
+    return content
 
 
 def _mapping(path: Path, run: RunFiles, hasher: Any) -> dict[str, Any]:
-    text = _read(path, run, hasher, "error")
-    if text is None:
+    content = _read(path, run, hasher, "error")
+    if content is None:
         return {}
+    text = content.decode("utf-8", errors="replace")
     try:
-        value = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
+        value = yaml.load(text, YAML) if path.suffix == ".yaml" else json.loads(text)
     except (ValueError, yaml.YAMLError):
         value = None
     if not isinstance(value, dict):
@@ -108,70 +110,26 @@ def _mapping(path: Path, run: RunFiles, hasher: Any) -> dict[str, Any]:
     return value
 
 
-def _rows(path: Path, run: RunFiles, hasher: Any, severity: str = "error") -> list[Row]:
+def _rows(path: Path, run: RunFiles, hasher: Any, severity: str = "error") -> Rows:
     """The rows of a JSON-lines file; damaged lines are skipped, counted and named, and a resumed run's repeated stretch counts once."""
-    text = _read(path, run, hasher, severity)
-    if text is None:
-        return []
-    lines = text.split("\n")
-    torn = bool(lines[-1].strip())  # a complete file ends with a newline
-    rows: list[Row] = []
-    bad: list[int] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        row = _row(line)
-        if row is None:
-            bad.append(number)
-        else:
-            rows.append(row)
-    if bad:
-        run.problems.append(Problem(run.name, _describe_bad(path.name, bad, len(lines) if torn else 0), "warning"))
-    kept = _without_repeats(rows)
-    if len(kept) < len(rows):
-        run.problems.append(Problem(run.name, f"{path.name}: {len(rows) - len(kept)} rows were measured again after a resume; the later ones count", "note"))
-    return kept
+    content = _read(path, run, hasher, severity)
+    if content is None:
+        return Rows()
+    rows = parse_rows(content)
+    if rows.bad:
+        run.problems.append(Problem(run.name, _describe_bad(path.name, rows), "warning"))
+    repeated = drop_repeats(rows)
+    if repeated:
+        run.problems.append(Problem(run.name, f"{path.name}: {repeated} rows were measured again after a resume; the later ones count", "note"))
+    return rows
 
 
-def _row(line: str) -> Row | None:
-    """A line as a row: ``kind`` and the numbers in it (null is NaN); None if it is no such thing."""
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(value, dict) or not isinstance(value.get("kind"), str) or not _is_number(value.get("env_steps")):
-        return None
-    numbers = {key: math.nan if item is None else item for key, item in value.items() if item is None or _is_number(item)}
-    return {"kind": value["kind"], **numbers}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _describe_bad(name: str, bad: list[int], torn_line: int) -> str:
-    torn = bad[-1] == torn_line
-    whole = bad[:-1] if torn else bad
+def _describe_bad(name: str, rows: Rows) -> str:
+    whole = [number for number in rows.bad if number != rows.torn]
     parts = []
     if whole:
         shown = ", ".join(map(str, whole[:5])) + (", ..." if len(whole) > 5 else "")
         parts.append(f"{len(whole)} damaged line{'s' if len(whole) > 1 else ''} skipped (line {shown})")
-    if torn:
+    if rows.torn:
         parts.append("the last line is torn and was skipped")
     return f"{name}: " + "; ".join(parts)
-
-
-def _without_repeats(rows: list[Row]) -> list[Row]:
-    """``rows`` as one history. A run that went back to a checkpoint repeats a stretch: a later row replaces those of its kind at or after it."""
-    history: dict[str, list[Row]] = {}
-    for row in rows:
-        earlier = history.setdefault(row["kind"], [])
-        while earlier and _place(earlier[-1]) >= _place(row):
-            earlier.pop()
-        earlier.append(row)
-    kept = {id(row) for group in history.values() for row in group}
-    return [row for row in rows if id(row) in kept]
-
-
-def _place(row: Row) -> tuple[float, float]:
-    return row["env_steps"], row.get("iteration", 0)

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from threespo_bench.contracts.report import Horizon, Problem
-from threespo_reports.loading import TOTALS, Store
+from threespo_reports.frames import ByRun, Floats
+from threespo_reports.loading import Store
 
 OVERSHOOT = 0.05  # the iteration that spends a budget may pass it by this share and its evaluation still counts
 BUDGET_AXES = ("env_steps", "tokens", "updates", "iterations")
@@ -17,11 +19,10 @@ AXIS_OF_BUDGET = {"env_steps": "env_steps", "tokens": "tokens", "updates": "upda
 CELL = ["env", "algorithm", "seed"]
 
 
-def select(store: Store) -> pd.DataFrame:
+def select(store: Store, points: ByRun) -> pd.DataFrame:
     """The table of runs with ``counted`` and, where that is false, the ``reason``."""
     runs = store.runs.copy()
-    points = store.evaluations.groupby("run")["success"].agg(list)
-    runs["reason"] = [_reason(row, points.get(row["run"], [])) for row in runs.to_dict("records")]
+    runs["reason"] = [_reason(row, points.column(row["run"], "success")) for row in runs.to_dict("records")]
     usable = runs[runs["reason"] == ""].sort_values([*CELL, "env_steps", "run"])
     superseded = set(usable[usable.duplicated(CELL, keep="last")]["run"])
     runs.loc[runs["run"].isin(superseded), "reason"] = "another run of the same algorithm, environment and seed counts"
@@ -29,13 +30,13 @@ def select(store: Store) -> pd.DataFrame:
     return runs
 
 
-def _reason(run: dict[str, object], successes: list[float]) -> str:
+def _reason(run: dict[str, object], successes: Floats) -> str:
     """Why a run cannot be compared, or nothing."""
     if run["algorithm"] == "unknown" or run["env"] == "unknown" or run["seed"] == -1:
         return "its configuration does not say algorithm, environment and seed"
     if run["state"] not in ("finished", "unknown"):
         return "still running, or its process was killed" if run["state"] == "running" else str(run["state"])
-    if not successes:
+    if not successes.size:
         return "no evaluation was recorded"
     if not np.isfinite(successes).all():
         return "an evaluation is not a finite number"
@@ -57,21 +58,26 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not pd.isna(value) else None
 
 
-def horizons(runs: pd.DataFrame, evaluations: pd.DataFrame) -> dict[str, Horizon]:
+def horizons(runs: pd.DataFrame, points: ByRun) -> dict[str, Horizon]:
     """Environment -> the range that all its counted runs cover, ended by their smallest budget."""
     found = {}
     for env, group in runs[runs["counted"]].groupby("env"):
         axis, budget = _budget(group)
-        last = evaluations[evaluations["run"].isin(group["run"])].groupby("run")[list(TOTALS)].max()
-        if last[axis].isna().any():
+        last = _last_evaluated(group["run"], points, axis)
+        if not np.isfinite(list(last.values())).all():
             axis, budget = "env_steps", None
-        points = last[axis]
-        reached = float(points.min())
-        if budget is not None and budget <= reached:
+            last = _last_evaluated(group["run"], points, axis)
+        shortest = min(last, key=lambda run: last[run])
+        if budget is not None and budget <= last[shortest]:
             found[str(env)] = Horizon(axis, budget, "the budget")
         else:
-            found[str(env)] = Horizon(axis, reached, f"where the shortest run, {points.idxmin()}, has its last evaluation")
+            found[str(env)] = Horizon(axis, last[shortest], f"where the shortest run, {shortest}, has its last evaluation")
     return found
+
+
+def _last_evaluated(runs: Iterable[str], points: ByRun, axis: str) -> dict[str, float]:
+    """Run -> how far its evaluations reach; NaN where the axis is not recorded."""
+    return {run: float(np.max(points.column(run, axis))) for run in runs}
 
 
 def _budget(runs: pd.DataFrame) -> tuple[str, float | None]:
@@ -83,9 +89,9 @@ def _budget(runs: pd.DataFrame) -> tuple[str, float | None]:
     return "env_steps", None
 
 
-def compared(points: pd.DataFrame, horizon: Horizon) -> pd.DataFrame:
-    """The evaluations of one run that count: up to the limit, and one that the last iteration carried a little past it."""
-    return points[points[horizon.axis] <= horizon.limit * (1 + OVERSHOOT)]
+def inside(x: Floats, horizon: Horizon) -> NDArray[np.bool_]:
+    """Which evaluations of a run count: those up to the limit, and one that the last iteration carried a little past it."""
+    return x <= horizon.limit * (1 + OVERSHOOT)
 
 
 def digest_table(runs: pd.DataFrame) -> pd.DataFrame:

@@ -3,6 +3,7 @@ before anything here sees them, so every interval says how much another seed cou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,9 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import integrate, stats
 
-SEED = 20_240_613  # of every resampling, so that equal inputs give equal bytes
-RESAMPLES = 9_999
-CONFIDENCE = 0.95
+from threespo_reports.resampling import CONFIDENCE, RESAMPLES, SEED, draws, ends
+
 EXACT_UP_TO = 16  # seeds: 2^16 sign patterns are enumerated, beyond that they are sampled
 ALPHA = 0.05
 
@@ -25,17 +25,6 @@ class Interval:
 
     low: float
     high: float
-
-
-@dataclass(frozen=True)
-class Band:
-    """A curve over seeds: ``x``, ``mean``, ``low`` and ``high`` of one length (low and high are NaN for one seed); ``seeds`` entered."""
-
-    x: Floats
-    mean: Floats
-    low: Floats
-    high: Floats
-    seeds: int
 
 
 @dataclass(frozen=True)
@@ -79,12 +68,14 @@ def iqm(values: ArrayLike) -> float:
 
 
 def interval(values: ArrayLike, statistic: Callable[..., ArrayLike] = np.mean) -> Interval:
-    """95% percentile bootstrap interval of ``statistic`` over seeds; NaN for fewer than two seeds."""
+    """95% percentile bootstrap interval of ``statistic`` (which takes ``axis``) over seeds; NaN for fewer than two seeds."""
     array = per_seed(values)
     if array.size < 2:
-        return Interval(float("nan"), float("nan"))
-    low, high = _bootstrap(array[:, None], statistic, RESAMPLES)
-    return Interval(float(low[0]), float(high[0]))
+        return Interval(math.nan, math.nan)
+    if not np.ptp(array):
+        return Interval(float(array[0]), float(array[0]))
+    low, high = ends(np.asarray(statistic(array[draws(array.size, RESAMPLES)], axis=1)))
+    return Interval(float(low), float(high))
 
 
 def trimmed(values: NDArray[np.float64], axis: int = 0) -> Floats:
@@ -92,42 +83,19 @@ def trimmed(values: NDArray[np.float64], axis: int = 0) -> Floats:
     return np.asarray(stats.trim_mean(values, 0.25, axis=axis), dtype=np.float64)
 
 
-def _bootstrap(rows: Floats, statistic: Callable[..., ArrayLike], resamples: int) -> tuple[Floats, Floats]:
-    """Ends of the interval for each column of ``rows`` (seeds x columns); one draw of seeds serves all columns."""
-    result = stats.bootstrap(
-        (rows,),
-        statistic,
-        axis=0,
-        n_resamples=resamples,
-        batch=500,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(SEED),
-    )
-    return np.asarray(result.confidence_interval.low), np.asarray(result.confidence_interval.high)
+def stratified_interval(strata: Sequence[ArrayLike], statistic: Callable[..., ArrayLike] = np.mean) -> Interval:
+    """The interval of ``statistic`` of all values together when seeds are drawn anew within each stratum (environment)."""
+    arrays = [per_seed(values) for values in strata]
+    if any(array.size < 2 for array in arrays):
+        return Interval(math.nan, math.nan)
+    drawn = [array[draws(array.size, RESAMPLES, stream)] for stream, array in enumerate(arrays)]
+    low, high = ends(np.asarray(statistic(np.concatenate(drawn, axis=1), axis=1)))
+    return Interval(float(low), float(high))
 
 
 def interpolate(x: ArrayLike, y: ArrayLike, at: ArrayLike) -> Floats:
     """Success between evaluations by linear interpolation; NaN outside the range that was evaluated (no extrapolation)."""
     return np.interp(np.asarray(at, dtype=np.float64), np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), left=np.nan, right=np.nan)
-
-
-def band(curves: Sequence[tuple[ArrayLike, ArrayLike]], points: int = 101, resamples: int = 2_000) -> Band:
-    """Mean over seeds and its 95% bootstrap band, on ``points`` equal steps of the range that all seeds cover.
-
-    Args:
-        curves: (x, success) of every seed, x ascending.
-        points: grid points. resamples: bootstrap draws.
-    """
-    arrays = [(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)) for x, y in curves]
-    first, last = max(x[0] for x, _ in arrays), min(x[-1] for x, _ in arrays)
-    grid = np.linspace(first, last, points) if last > first else np.array([first])
-    rows = np.stack([interpolate(x, y, grid) for x, y in arrays])
-    if len(arrays) < 2:
-        blank = np.full_like(grid, np.nan)
-        return Band(grid, rows[0], blank, blank, 1)
-    low, high = _bootstrap(rows, np.mean, resamples)
-    return Band(grid, rows.mean(axis=0), low, high, len(arrays))
 
 
 def normalised_area(x: ArrayLike, y: ArrayLike, start: float, stop: float) -> float:
@@ -162,27 +130,8 @@ def paired(treatment: Mapping[int, float], baseline: Mapping[int, float]) -> Pai
     if not seeds:
         return None
     differences = np.array([treatment[seed] - baseline[seed] for seed in seeds], dtype=np.float64)
-    ends, n = interval(differences), len(seeds)
+    span, n = interval(differences), len(seeds)
     std = float(differences.std(ddof=1)) if n > 1 else float("nan")
     half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * std / np.sqrt(n) if n > 1 else float("nan")
     mean = float(differences.mean())
-    return Paired(seeds, mean, std, ends.low, ends.high, mean - half, mean + half, sign_flip_p(differences), min(1.0, 2.0 ** (1 - n)))
-
-
-def area(rewards: ArrayLike) -> float:
-    """SPO++'s area: the trapezoid mean over equally spaced plotted steps."""
-    values = np.asarray(rewards, dtype=np.float64)
-    return float(values[0]) if values.size == 1 else float(((values[:-1] + values[1:]) / 2).mean())
-
-
-def end_reward(rewards: ArrayLike, last: int = 5) -> float:
-    """SPO++'s end reward: the mean of the last five plotted steps."""
-    return float(np.asarray(rewards, dtype=np.float64)[-last:].mean())
-
-
-def composite10(rewards: ArrayLike) -> float:
-    """SPO++'s C10: half the area of the first ten steps and half the mean of steps 6 to 10."""
-    values = np.asarray(rewards, dtype=np.float64)
-    if values.size < 10:
-        return float("nan")
-    return 0.5 * (area(values[:10]) + float(values[5:10].mean()))
+    return Paired(seeds, mean, std, span.low, span.high, mean - half, mean + half, sign_flip_p(differences), min(1.0, 2.0 ** (1 - n)))

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from threespo_bench.config.algorithm import Choice, make_algorithms
+from threespo_bench.config.defaults import load_defaults
 from threespo_bench.contracts.algorithm import Algorithm
 from threespo_bench.host import PluginHost
 from threespo_bench.turns import TurnBatch, codes, object_column
@@ -30,6 +31,10 @@ def host() -> PluginHost:
 
 
 NAMES = tuple(sorted(contribution.name for contribution in host().algorithms.values() if contribution.owner == "threespo-bench"))
+PRESETS = tuple(
+    f"{name}@{preset}" for name in NAMES for preset in sorted(load_defaults(host().find("algorithms", name), "algorithm").presets) if preset != name
+)
+"""All presets that are not the defaults of an algorithm, as ``NAME@PRESET``."""
 
 
 class MeanOfLabels:
@@ -47,32 +52,33 @@ class MeanOfLabels:
 
 
 @lru_cache
-def configured(name: str) -> Algorithm:
-    """A fresh algorithm with the defaults of its YAML. Shared: whoever changes it copies it."""
+def configured(label: str) -> Algorithm:
+    """A fresh algorithm with the defaults of its YAML, or with a preset (``grpo@reference``). Shared: whoever changes it copies it."""
+    name, _, preset = label.partition("@")
     with pytest.MonkeyPatch.context() as patch:
         tabpfn = ModuleType("tabpfn")
         tabpfn.TabPFNRegressor = MeanOfLabels  # type: ignore[attr-defined]
         patch.setitem(sys.modules, "tabpfn", tabpfn)
         overrides = [f"tabpfn_weights={__file__}"] if name == "t2spo" else []
-        return make_algorithms([Choice(name, name)], overrides, host())[name]
+        return make_algorithms([Choice(label, name, preset or None)], overrides, host())[label]
 
 
 @lru_cache
-def experienced(name: str) -> Algorithm:
+def experienced(label: str) -> Algorithm:
     """The algorithm with some memory, where it has one that credit depends on. Shared: its credit changes nothing."""
-    algorithm = copy.deepcopy(configured(name))
-    if name in ("t2spo", "t2spo_knn"):
+    algorithm = copy.deepcopy(configured(label))
+    if hasattr(algorithm, "memory") and hasattr(algorithm, "regressor"):
         for seed in range(4):
-            algorithm.observe(batch(name, seed, [[4] * 8] * 4), lambda turns: np.zeros(turns.response_mask.shape))
-        assert len(algorithm.memory) >= algorithm.config.minimum_support  # type: ignore[attr-defined]
+            algorithm.observe(batch(label, seed, [[4] * 8] * 4), lambda turns: np.zeros(turns.response_mask.shape))
+        assert len(algorithm.memory) >= algorithm.config.minimum_support
     return algorithm
 
 
-def batch(name: str, seed: int, shape: Sequence[Sequence[int]]) -> TurnBatch:
+def batch(label: str, seed: int, shape: Sequence[Sequence[int]]) -> TurnBatch:
     """A random batch for the algorithm. shape: for each group the numbers of turns of its trajectories."""
     rng = np.random.default_rng(seed)
     turns = played(rng, shape)
-    COLUMNS.get(name, nothing)(turns, rng)
+    COLUMNS.get(label, COLUMNS.get(label.partition("@")[0], nothing))(turns, rng)
     return turns
 
 
@@ -177,12 +183,13 @@ def with_pairs(turns: TurnBatch, rng: np.random.Generator) -> None:
 
 
 COLUMNS: dict[str, Extend] = {
-    "dpo_offline": with_pairs, "ppo": with_values, "ppo_row": with_values, "ppo_turn": with_values, "remax": with_baseline_return,
+    "dpo_offline": with_pairs, "ppo": with_values, "ppo_row": with_values, "ppo_turn": with_values,
+    "progpo@semantic": with_embeddings, "remax": with_baseline_return,
     "sapo_autoreg": with_value_logits, "spo_segment_chain": with_segment_values, "spo_segment_tree": with_edges, "spo_stream": with_dispatch_value,
     "spopp": with_dispatch_value, "t2spo": with_embeddings, "t2spo_knn": with_embeddings, "threespo": with_history, "threespo_dpo": with_history,
     "threespo_ppo": with_history_and_values, "vineppo": with_turn_values,
 }  # fmt: skip
-"""How the batch of an algorithm differs from :func:`played`; one without an entry gets that."""
+"""How the batch of an algorithm, or of one of its presets, differs from :func:`played`; one without an entry gets that."""
 
 
 def _for_each(ids: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What every registered algorithm must satisfy, whatever its formula: shown on random batches, with the options of its YAML."""
+"""What every registered algorithm must satisfy, whatever its formula: shown on random batches, with the options of its YAML and of its presets."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.algorithms.registered import NAMES, batch, configured, experienced
+from tests.algorithms.registered import NAMES, PRESETS, batch, configured, experienced, with_pairs
 from threespo_bench.contracts.algorithm import Credit
 from threespo_bench.testing import check_algorithm
 from threespo_bench.turns import TurnBatch, object_column
 
 every_algorithm = pytest.mark.parametrize("name", NAMES)
-few = settings(max_examples=12, deadline=None, derandomize=True)
+every_preset = pytest.mark.parametrize("name", [*NAMES, *PRESETS])
+few = settings(max_examples=8, deadline=None, derandomize=True)
 seeds = st.integers(0, 2**32 - 1)
 shapes = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=4), min_size=1, max_size=3)
 TOKEN_FLOATS = ("old_log_probs", "rollout_log_probs", "ref_log_probs", "values")
@@ -100,12 +101,12 @@ def test_the_tables_name_registered_algorithms_only():
     assert set(NAMES) >= NOT_RELATIVE.keys() and set(NAMES) >= IN_UNITS_OF_REWARD.keys()
 
 
-@every_algorithm
+@pytest.mark.parametrize("name", [name for name in (*NAMES, *PRESETS) if name != "t2spo"])  # TabPFN is a stand-in here: see test_t2spo
 def test_contract(name):
-    check_algorithm(type(configured(name)), configured(name).config, batch(name, 3, [[3, 2, 4, 1]] * 3)) if name != "t2spo" else None
+    check_algorithm(type(configured(name)), configured(name).config, batch(name, 3, [[3, 2, 4, 1]] * 3))
 
 
-@every_algorithm
+@every_preset
 @few
 @given(shape=shapes, seed=seeds)
 def test_row_order_carries_no_meaning(name, shape, seed):
@@ -114,7 +115,7 @@ def test_row_order_carries_no_meaning(name, shape, seed):
     assert_same(experienced(name).credit(turns.take(order)), experienced(name).credit(turns), np.argsort(order))
 
 
-@every_algorithm
+@every_preset
 @few
 @given(shape=shapes, seed=seeds)
 def test_time_is_the_order_of_the_step_index(name, shape, seed):
@@ -123,7 +124,7 @@ def test_time_is_the_order_of_the_step_index(name, shape, seed):
     assert_same(experienced(name).credit(later), experienced(name).credit(turns), np.arange(len(turns)))
 
 
-@every_algorithm
+@every_preset
 @few
 @given(shape=shapes, seed=seeds, copies=st.integers(1, 5))
 def test_padding_rows_change_nothing(name, shape, seed, copies):
@@ -143,7 +144,7 @@ def test_padding_rows_change_nothing(name, shape, seed, copies):
         assert selected is None or not selected[number:].any()
 
 
-@every_algorithm
+@every_preset
 @few
 @given(shape=shapes, seed=seeds)
 def test_garbage_under_masks_changes_nothing(name, shape, seed):
@@ -156,7 +157,7 @@ def test_garbage_under_masks_changes_nothing(name, shape, seed):
     assert_same(experienced(name).credit(turns), expected, np.arange(len(turns)))
 
 
-@every_algorithm
+@every_preset
 @few
 @given(shape=shapes, seed=seeds, gap=st.integers(1, 3))
 def test_masked_tokens_between_actions_change_nothing(name, shape, seed, gap):
@@ -188,7 +189,10 @@ def equal_trajectories(name: str, seed: int, groups: int, copies: int) -> TurnBa
     one.action_valid[:] = True
     whole = one.take(np.tile(np.arange(len(one)), copies))
     branch = np.repeat(np.arange(copies), len(one))
-    return replace(whole, traj_id=object_column([f"{group}/{number}" for group, number in zip(whole.group_id, branch, strict=True)]))
+    whole.traj_id = object_column([f"{group}/{number}" for group, number in zip(whole.group_id, branch, strict=True)])
+    if "pair" in whole.extras:
+        with_pairs(whole, np.random.default_rng(seed))
+    return whole
 
 
 @every_algorithm
@@ -206,7 +210,7 @@ def test_what_is_not_relative_to_the_group_has_advantages_where_all_are_equal(na
     assert any((experienced(name).credit(equal_trajectories(name, seed, 3, 4)).advantages != 0).any() for seed in range(5))
 
 
-@every_algorithm
+@every_preset
 @few
 @given(shape=shapes, seed=seeds)
 def test_extreme_rewards_give_finite_numbers(name, shape, seed):
@@ -248,7 +252,7 @@ def agrees(kind: str, before: np.ndarray, after: np.ndarray, factor: float) -> b
 
 @every_algorithm
 @few
-@given(shape=shapes, seed=seeds, factor=st.sampled_from([0.05, 3.0, 100.0]))
+@given(shape=shapes, seed=seeds, factor=st.sampled_from([0.5, 3.0, 100.0]))
 def test_scale_of_rewards(name, shape, seed, factor):
     if SCALE[name] != "neither":
         assert agrees(SCALE[name], *scaled(name, seed, shape, factor), factor)

@@ -160,7 +160,9 @@ def test_a_loser_that_is_cut_to_what_the_winner_said_is_no_pair():
     assert len(pairs(batch, loser_extra_turns=1)) == 1
 
 
-@pytest.mark.parametrize("option", [{"pairing": "some"}, {"max_pairs_per_group": 0}, {"min_gap": -1}, {"loser_extra_turns": -1}, {"reference_update_iterations": -1}])
+@pytest.mark.parametrize(
+    "option", [{"pairing": "some"}, {"max_pairs_per_group": 0}, {"min_gap": -1}, {"loser_extra_turns": -1}, {"reference_update_iterations": -1}]
+)
 def test_bad_options(option):
     with pytest.raises(UsageError, match=next(iter(option))):
         TrajectoryPairsConfig(**option).validate()
@@ -197,7 +199,12 @@ def test_worked_weight_of_a_pair():
 
 def test_weights_of_turns_and_items_add_up():
     batch = scored(b2(), np.zeros(9))
-    item = [Item(np.array([0, 1]), np.array([1.0, 0.5])), Item(np.array([1]), np.ones(1)), Item(np.array([3]), np.array([0.2])), Item(np.array([8]), np.ones(1))]
+    item = [
+        Item(np.array([0, 1]), np.array([1.0, 0.5])),
+        Item(np.array([1]), np.ones(1)),
+        Item(np.array([3]), np.array([0.2])),
+        Item(np.array([8]), np.ones(1)),
+    ]
     credit = preference_credit(batch, Preferences(item[:2], item[2:]), Preference(beta=0.2))
     np.testing.assert_allclose(credit.advantages[:, 0], [0.1, 0.05 + 0.1, 0, -0.02, 0, 0, 0, 0, -0.1], atol=1e-12)
     assert np.flatnonzero(credit.selected).tolist() == [0, 1, 3, 8]

@@ -99,9 +99,7 @@ def test_equal_children_make_no_pair():
     assert pairs(algorithm.credit(turns)) == []
 
 
-@pytest.mark.parametrize(
-    ("mode", "expected"), [("exclude", [(0, 2)]), ("include", [(0, 2)]), ("penalise", [(0, 1)]), ("penalise_after", [(0, 1)])]
-)
+@pytest.mark.parametrize(("mode", "expected"), [("exclude", [(0, 2)]), ("include", [(0, 2)]), ("penalise", [(0, 1)]), ("penalise_after", [(0, 1)])])
 def test_an_invalid_action_can_lose(mode, expected):
     algorithm, turns = wave(invalid_actions=mode, invalid_action_penalty=0.3)
     turns.action_valid[1] = False

@@ -12,7 +12,7 @@ import pytest
 from threespo_algorithms.gigpo import GiGPO
 from threespo_algorithms.grpo import GRPO
 from threespo_algorithms.threespo import ThreeSPO
-from threespo_bench.contracts.algorithm import Credit
+from threespo_bench.contracts.algorithm import Credit, Item, Preferences
 from threespo_bench.contracts.environment import Action, Message, Observation, PromptContext, Step, Task
 from threespo_bench.testing import check_algorithm, check_environment, sample_turns
 from threespo_bench.turns import TurnBatch
@@ -89,6 +89,51 @@ class CountsPadding(Spoilt):
         return replace(credit, advantages=np.where(turns.response_mask, credit.advantages + turns.step_reward.sum(), 0.0))
 
 
+class CountsPlaces(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, advantages=np.where(turns.response_mask, credit.advantages + np.arange(turns.response_mask.shape[1]), 0.0))
+
+
+class Overflows(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        with np.errstate(over="ignore"):
+            return replace(credit, advantages=np.where(turns.response_mask, np.expm1(turns.episode_return())[:, None], 0.0))
+
+
+class SelectsMaskedTokens(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, selected_tokens=np.ones(turns.response_mask.shape, bool))
+
+
+class TargetsWithoutAShape(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, returns=np.zeros(3))
+
+
+class TargetsThatAreNotFinite(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, action_returns=np.full(len(turns), np.nan))
+
+
+def item(row: int) -> Item:
+    return Item(np.array([row]), np.ones(1))
+
+
+class HalfAPair(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, preferences=Preferences([item(0)], []))
+
+
+class PrefersWhatIsNotThere(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, preferences=Preferences([item(0)], [item(len(turns))]))
+
+
+class PrefersPadding(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, preferences=Preferences([item(0)], [item(len(turns) - 1)]))
+
+
 class NotANumber(Spoilt):
     def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
         return replace(credit, diagnostics={"mean": float("nan")})
@@ -128,6 +173,14 @@ class Nameless(GRPO):
         (ReadsMaskedValues, "under a false response mask changed"),
         (DependsOnOrder, "order of the rows"),
         (CountsPadding, "padding"),
+        (CountsPlaces, "inserted between those of the policy, changed an advantage"),
+        (Overflows, r"not finite if rewards are 1e\+09 times as large"),
+        (SelectsMaskedTokens, "a token under a false response mask is selected"),
+        (TargetsWithoutAShape, r"returns has shape \(3,\)"),
+        (TargetsThatAreNotFinite, "a value of action_returns is not finite"),
+        (HalfAPair, "1 chosen and 0 rejected items, but are paired"),
+        (PrefersWhatIsNotThere, "a row that the batch of"),
+        (PrefersPadding, "a padding row is in the preferences"),
         (NotANumber, "diagnostic mean is nan"),
         (SilentAboutColumns, "does without the column values"),
         (ForgetsItsState, "differs after load_state_dict"),

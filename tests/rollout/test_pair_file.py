@@ -142,7 +142,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"pairs=.*nowhere.jsonl cannot be read: No such file") as caught:
         offline(str(tmp_path / "nowhere.jsonl")).warnings()
     assert '"chosen": text' in caught.value.fix
-    with pytest.raises(UsageError, match="algorithm.pairs is empty"):
+    with pytest.raises(UsageError, match=r"algorithm\.pairs is empty"):
         offline("").warnings()
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(DataError, match="neither Parquet nor text"):

@@ -26,6 +26,21 @@ def to_plain(config: RunConfig) -> dict[str, Any]:
     return _plain(asdict(config))
 
 
+def flatten(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain configuration data as one level of override keys, e.g. ``algorithm.objective.clip_low``; the names of components under their own key."""
+    flat: dict[str, Any] = {}
+
+    def visit(value: Any, key: str) -> None:
+        if isinstance(value, Mapping) and value:
+            for name, item in value.items():
+                visit(item, key if name == "options" or (name == "name" and "options" in value) else f"{key}.{name}" if key else name)
+        else:
+            flat[key] = value
+
+    visit(data, "")
+    return flat
+
+
 def from_plain(data: Mapping[str, Any], host: PluginHost) -> RunConfig:
     """The configuration that :func:`to_plain` described; options it does not mention get the defaults of their class.
 

@@ -6,7 +6,7 @@ The built-in sections are written against this contract and nothing else, so a s
         name, title, order = "unique_states", "Unique states", 45
 
         def render(self, data):
-            states = data.training.groupby("algorithm")["unique_state_ratio"].mean()
+            states = data.training.groupby("algorithm", observed=True)["state/unique_ratio"].mean()
             return Fragment(html=states.to_frame().to_html(), tables={"unique_states": states.reset_index()})
 
     @hookimpl
@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,13 +85,18 @@ class ReportData:
         names: algorithm label -> the name to print. baseline: an algorithm label, or None.
         runs: a row per run: ``run env algorithm seed state error counted reason``, budgets, totals, digests, per-run results.
         evaluations: a row per run and evaluation: ``run env algorithm seed counted``, the axes, ``success``, ``success/KIND`` ...
-        training: a row per run and iteration: the same keys, ``train/success`` and the diagnostics of the algorithm.
+        training: a row per run and iteration: the same keys, ``train/success`` and the diagnostics of the algorithm. Of a very long run every
+            n-th iteration only, which a problem of severity ``note`` tells.
         curves: a row per environment, axis, algorithm and grid point: ``env axis algorithm x mean low high seeds``.
-        summary: a row per environment and algorithm, best first: final success, gain, area, paired difference, cost.
+        summary: a row per environment and algorithm, best first: final success, gain, area, end reward, paired difference, cost.
         horizons: environment -> how far its runs are compared.
         digests: a row per environment, seed and digest: ``env seed digest agree values``.
         problems: what is missing, excluded or not matched.
         inputs: SHA-256 of the files that were read.
+        improvement: a row per environment (and all of them together) and ordered pair of algorithms: ``env algorithm other probability low high``.
+        efficiency: a row per environment, axis, level of success and algorithm: what was spent until the level was reached.
+        configs: run -> all its options by dotted key. manifests: run -> its manifest.
+        smooth: trailing window of the curves in evaluations, 1 for none. sources: names of the CSV files with foreign results.
     """
 
     title: str
@@ -108,6 +113,12 @@ class ReportData:
     digests: pd.DataFrame
     problems: tuple[Problem, ...]
     inputs: str
+    improvement: pd.DataFrame
+    efficiency: pd.DataFrame
+    configs: Mapping[str, Mapping[str, Any]]
+    manifests: Mapping[str, Mapping[str, Any]]
+    smooth: int = 1
+    sources: tuple[str, ...] = ()
 
 
 class ReportSection(ABC):
@@ -115,7 +126,7 @@ class ReportSection(ABC):
 
     Attributes:
         name: identifier, the anchor on the page. title: its heading.
-        order: place on the page, ascending; the built-in sections are at 10, 20, ... 70.
+        order: place on the page, ascending; the built-in sections are from 10 (verdict) to 70 (commands).
     """
 
     name: ClassVar[str]

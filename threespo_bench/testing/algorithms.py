@@ -38,8 +38,10 @@ def check_algorithm(algorithm: type[Algorithm], config: Any = None, turns: TurnB
     _check_credit(algorithm(config).credit(turns), turns)
     _check_pure(algorithm(config), turns)
     _check_masked_values(algorithm(config), turns)
+    _check_masked_tokens(algorithm(config), turns)
     _check_row_order(algorithm(config), turns)
     _check_padding(algorithm(config), turns)
+    _check_extreme_rewards(algorithm(config), turns)
     _check_missing_columns(algorithm, config, turns)
     _check_state(algorithm, config, turns)
 
@@ -67,9 +69,40 @@ def _check_credit(credit: Credit, turns: TurnBatch) -> None:
         assert credit.selected.dtype == bool, "selected is not boolean"
         assert credit.selected.shape == (len(turns),), f"selected has shape {credit.selected.shape}, expected {(len(turns),)}"
         assert not credit.selected[~turns.real].any(), "a padding row is selected"
+    if credit.selected_tokens is not None:
+        assert credit.selected_tokens.dtype == bool, "selected_tokens is not boolean"
+        shape = turns.response_mask.shape
+        assert credit.selected_tokens.shape == shape, f"selected_tokens has shape {credit.selected_tokens.shape}, expected {shape}"
+        assert not credit.selected_tokens[~turns.response_mask].any(), "a token under a false response mask is selected"
+        assert not credit.selected_tokens[~turns.real].any(), "a token of a padding row is selected"
+    _check_targets(credit, turns)
+    _check_preferences(credit, turns)
     for name, value in credit.diagnostics.items():
         assert np.isscalar(value), f"diagnostic {name} is no scalar"
         assert np.isfinite(value), f"diagnostic {name} is {value}"
+
+
+def _check_targets(credit: Credit, turns: TurnBatch) -> None:
+    number, shape = (len(turns),), turns.response_mask.shape
+    for name, allowed in (("returns", (number, shape)), ("action_returns", (number,))):
+        targets = getattr(credit, name)
+        if targets is not None:
+            assert targets.shape in allowed, f"{name} has shape {targets.shape}, expected {' or '.join(map(str, allowed))}"
+            counted = turns.real if targets.ndim == 1 else turns.response_mask & turns.real[:, None]
+            assert np.isfinite(targets[counted]).all(), f"a value of {name} is not finite"
+
+
+def _check_preferences(credit: Credit, turns: TurnBatch) -> None:
+    if credit.preferences is None:
+        return
+    chosen, rejected = credit.preferences.chosen, credit.preferences.rejected
+    if credit.preferences.paired:
+        assert len(chosen) == len(rejected), f"preferences have {len(chosen)} chosen and {len(rejected)} rejected items, but are paired"
+    for item in (*chosen, *rejected):
+        assert len(item.rows) == len(item.weights), f"an item of the preferences has {len(item.rows)} rows and {len(item.weights)} weights"
+        assert np.isfinite(item.weights).all(), "a weight in the preferences is not finite"
+        assert ((item.rows >= 0) & (item.rows < len(turns))).all(), f"an item of the preferences has a row that the batch of {len(turns)} does not have"
+        assert turns.real[item.rows].all(), "a padding row is in the preferences"
 
 
 def _check_pure(algorithm: Algorithm, turns: TurnBatch) -> None:
@@ -89,6 +122,21 @@ def _check_masked_values(algorithm: Algorithm, turns: TurnBatch) -> None:
     assert _equal(algorithm.credit(turns), algorithm.credit(spoilt)), "a value under a false response mask changed an advantage"
 
 
+def _check_masked_tokens(algorithm: Algorithm, turns: TurnBatch) -> None:
+    known = {field.name: getattr(turns, field.name) for field in fields(TurnBatch) if field.name != "extras"}
+    filling = {"response_mask": False, "response_ids": 0}
+    columns = {name: _with_gap(column, filling.get(name, np.nan)) for name, column in known.items() if column is not None and column.ndim == 2}
+    wide, narrow = algorithm.credit(replace(turns, **columns)).advantages, algorithm.credit(turns).advantages
+    kept = np.delete(wide, [1, 2], axis=1)
+    assert np.allclose(kept, narrow, rtol=0, atol=1e-12), "tokens under a false response mask, inserted between those of the policy, changed an advantage"
+    assert (wide[:, 1:3] == 0).all(), "an inserted token under a false response mask has an advantage"
+
+
+def _with_gap(column: np.ndarray, value: Any) -> np.ndarray:
+    """The (N, T) column with two more places after the first."""
+    return np.concatenate([column[:, :1], np.full((len(column), 2), value, column.dtype), column[:, 1:]], axis=1)
+
+
 def _check_row_order(algorithm: Algorithm, turns: TurnBatch) -> None:
     order = np.random.default_rng(1).permutation(len(turns))
     straight, shuffled = algorithm.credit(turns).advantages, algorithm.credit(turns.take(order)).advantages
@@ -100,8 +148,19 @@ def _check_padding(algorithm: Algorithm, turns: TurnBatch) -> None:
     padded = turns.take(np.concatenate([np.arange(number), np.zeros(3, int)]))
     padded = replace(padded, padding=np.arange(number + 3) >= number, step_reward=np.where(np.arange(number + 3) >= number, 1e6, padded.step_reward))
     credit = algorithm.credit(padded)
+    _check_credit(credit, padded)
     assert np.allclose(credit.advantages[:number], algorithm.credit(turns).advantages, rtol=0, atol=1e-12), "padding rows changed an advantage"
     assert (credit.advantages[number:] == 0).all(), "a padding row has an advantage"
+
+
+def _check_extreme_rewards(algorithm: Algorithm, turns: TurnBatch) -> None:
+    for size in (1e9, 1e-9):
+        extreme = replace(turns, step_reward=turns.step_reward * size, extras=dict(turns.extras))
+        try:
+            advantages = algorithm.credit(extreme).advantages
+        except DataError:
+            continue  # to refuse them is as good
+        assert np.isfinite(advantages).all(), f"an advantage is not finite if rewards are {size:g} times as large"
 
 
 def _check_missing_columns(algorithm: type[Algorithm], config: Any, turns: TurnBatch) -> None:
