@@ -56,6 +56,12 @@ class PartialFailure(BenchError):
     exit_code = 7
 
 
+class NotReproduced(BenchError):
+    """A run that was made again did not measure what the recorded one did."""
+
+    exit_code = 8
+
+
 class Interrupted(BenchError):
     """The user pressed Ctrl-C (or the process got SIGTERM); the run can be resumed."""
 

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 CURVE = "curve"
 """The report contribution that draws a single run: a function of (run folder, PNG path)."""
 COMPARISON = "comparison"
-"""The one that writes a comparison: a function of (runs, out, baseline=, sections=, title=)."""
+"""The one that writes a comparison: a function of (runs, out, baseline=, sections=, title=, smooth=, csv=)."""
 CREDIT = "credit"
 """The one that draws who gets the credit: a function of (turns, advantages of the turns by algorithm, PNG or SVG path)."""
+
+INTERVAL = "interval"
+"""The one that says how sure a mean over seeds is: a function of (one value per seed), returning something with ``low`` and ``high``, NaN for one seed."""
 
 
 def draw_curve(host: PluginHost, run: Path, out: Path) -> bool:
@@ -43,10 +46,27 @@ def draw_credit(host: PluginHost, turns: TurnBatch, advantages: Mapping[str, np.
         return draw(turns, advantages, out)
 
 
+def mean_interval(host: PluginHost, values: Sequence[float]) -> tuple[float, float] | None:
+    """The interval of the mean of one value per seed; None for fewer than two seeds, or if no plugin offers that."""
+    if INTERVAL not in host.reports or len(values) < 2:
+        return None
+    found = host.find("reports", INTERVAL).load()(values)
+    return float(found.low), float(found.high)
+
+
 def write_comparison(
-    host: PluginHost, runs: Sequence[Path], out: Path, baseline: str | None = None, title: str = "", warn: Callable[[str], None] = lambda text: None
+    host: PluginHost,
+    runs: Sequence[Path],
+    out: Path,
+    baseline: str | None = None,
+    title: str = "",
+    warn: Callable[[str], None] = lambda text: None,
+    smooth: int = 1,
+    csv: Sequence[Path] = (),
 ) -> Any:
     """Write the report of several runs with the sections of all plugins, and return its paths.
+
+    ``smooth`` is the trailing window of the curves, ``csv`` are files with results of others.
 
     A section that cannot be imported is left out with a warning.
     """
@@ -59,4 +79,4 @@ def write_comparison(
                 sections.append(target())
         except BenchError as error:
             warn(f"report section left out: {error}")
-    return writer(runs, out, baseline=baseline, sections=sections, title=title)
+    return writer(runs, out, baseline=baseline, sections=sections, title=title, smooth=smooth, csv=csv)

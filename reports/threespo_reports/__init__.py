@@ -8,20 +8,29 @@ from threespo_bench.hookspecs import hookimpl
 _SECTIONS = {
     "verdict": ("Verdict", "who ends higher, by how much, and whether the seeds allow to say so"),
     "curves": ("Curves", "success against environment steps, tokens, updates and time"),
-    "task_types": ("TaskTypes", "success per type of task"),
-    "matched": ("Matched", "whether the compared runs had the same tasks and starting weights"),
+    "differences": ("Differences", "the distance to the baseline in the course of training, paired by seed"),
+    "aggregate": ("Aggregate", "all environments together"),
+    "profiles": ("Profiles", "the share of runs that end above each level of success"),
+    "improvement": ("Improvement", "the probability of improvement of every pair of algorithms"),
+    "efficiency": ("Efficiency", "what is spent until a level of success is reached"),
+    "task_types": ("TaskTypes", "success per type of task and split"),
+    "learning": ("Learning", "area, end reward and C10"),
+    "behaviour": ("Behaviour", "what the algorithms did: diagnostics of training"),
     "cost": ("Cost", "what each algorithm spends"),
     "failures": ("Failures", "failed, missing and damaged runs"),
+    "matched": ("Matched", "whether the compared runs had the same tasks, starting weights and options"),
+    "provenance": ("Provenance", "the manifests of the runs"),
     "regenerate": ("Regenerate", "the commands that make the report again"),
 }
 
 
 @hookimpl
 def threespo_report_sections() -> list[ReportEntry]:
-    """Three functions that the host calls by name, and the sections of the comparison."""
+    """Four functions that the host calls by name, and the sections of the comparison."""
     return [
         ReportEntry("curve", "threespo_reports.figures:single_run_curve", "draws the learning curve of one run"),
         ReportEntry("comparison", "threespo_reports.comparison:write_report", "writes the report of several runs, with all sections below"),
+        ReportEntry("interval", "threespo_reports.statistics:interval", "95% bootstrap interval of a mean over seeds"),
         ReportEntry("credit", "threespo_reports.credit_figure:draw_credit", "draws who gets the credit for a recorded batch"),
         *(ReportEntry(name, f"threespo_reports.sections:{section}", summary, tags=("section",)) for name, (section, summary) in _SECTIONS.items()),
     ]

@@ -13,10 +13,11 @@ from threespo_reports.frames import ByRun
 from threespo_reports.improvement import improvement_table
 from threespo_reports.loading import Store
 from threespo_reports.results import run_results, sample_efficiency
-from threespo_reports.selection import digest_table, horizons, select, selection_problems
+from threespo_reports.selection import OVERSHOOT, digest_table, horizons, select, selection_problems
 from threespo_reports.styles import find_label, printed_name, usual_baseline
 from threespo_reports.summary import summarise
 
+DEFAULT_TITLE = ": comparison of algorithms"
 AXIS_NAMES = {**AXES, "iteration": "iterations"}
 
 
@@ -43,7 +44,7 @@ def analyse(store: Store, baseline: str | None = None, title: str = "", smooth: 
     improvement = improvement_table(runs, environments, algorithms)
     counted = set(runs[runs["counted"]]["run"])
     return ReportData(
-        title=title or f"{store.folder or 'runs'}: comparison of algorithms",
+        title=title or f"{store.folder or 'runs'}{DEFAULT_TITLE}",
         environments=environments,
         algorithms=algorithms,
         names={label: printed_name(label) for label in algorithms},
@@ -55,7 +56,7 @@ def analyse(store: Store, baseline: str | None = None, title: str = "", smooth: 
         summary=summarise(runs, digests, improvement, chosen),
         horizons=limits,
         digests=digests,
-        problems=(*store.problems, *selection_problems(runs, digests, store.settings), *_range_problems(limits)),
+        problems=(*store.problems, *selection_problems(runs, digests, store.settings), *_range_problems(limits), *_early_ends(runs, limits)),
         inputs=store.inputs,
         improvement=improvement,
         efficiency=sample_efficiency(runs, points, limits, chosen),
@@ -87,3 +88,15 @@ def _range_problems(limits: Mapping[str, Horizon]) -> list[Problem]:
         for env, horizon in sorted(limits.items())
         if horizon.reason != "the budget"
     ]
+
+
+def _early_ends(runs: pd.DataFrame, limits: Mapping[str, Horizon]) -> list[Problem]:
+    """Runs whose last evaluation that counts is well before the limit, because the next one passed it by too much."""
+    found = []
+    for run, env, at in zip(runs["run"], runs["env"], runs["final_at"], strict=True):
+        horizon = limits.get(env)
+        if horizon is not None and at < horizon.limit * (1 - OVERSHOOT):
+            unit = AXIS_NAMES[horizon.axis]
+            message = f"its final success is that at {at:.0f} of {horizon.limit:.0f} {unit}, as the next evaluation passes it by more than {OVERSHOOT:.0%}"
+            found.append(Problem(str(run), message, "warning"))
+    return found

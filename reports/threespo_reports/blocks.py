@@ -67,7 +67,7 @@ class Blocks:
         self._figures.append(figure)
         panels = "".join(f'<div class="panel">{svg}</div>' for svg in inline)
         self._add(
-            f'<figure><div{_class("panels", size)}>{panels}</div><figcaption>{escape(caption)}</figcaption></figure>',
+            f"<figure><div{_class('panels', size)}>{panels}</div><figcaption>{escape(caption)}</figcaption></figure>",
             f"![{_plain(figure.alt)}](figures/{figure.name}.png)\n\n{_plain(caption)}",
         )
 
@@ -79,10 +79,7 @@ class Blocks:
         """
         self._figures.extend(figures)
         name = figures[0].name
-        buttons = "".join(
-            f'<input type="radio" name="{name}" id="{name}-view{place}"{" checked" if place == 0 else ""}/><label for="{name}-view{place}">{escape(label)}</label>'
-            for place, (label, _) in enumerate(panes)
-        )
+        buttons = "".join(_button(name, f"{name}-view{place}", label, first=place == 0) for place, (label, _) in enumerate(panes))
         views = "".join(f'<div class="view">{svg}</div>' for _, svg in panes)
         others = ", ".join(f"[{_plain(label)}](figures/{figure.name}.png)" for (label, _), figure in zip(panes[1:], figures[1:], strict=True))
         self._add(
@@ -114,6 +111,11 @@ class Blocks:
         self._markdown.append(markdown)
 
 
+def _button(group: str, identifier: str, label: str, first: bool) -> str:
+    checked = " checked" if first else ""
+    return f'<input type="radio" name="{group}" id="{identifier}"{checked}/><label for="{identifier}">{escape(label)}</label>'
+
+
 def key_line(style: Style) -> str:
     """A short piece of a curve in its colour and line style."""
     dashes = f' stroke-dasharray="{" ".join(f"{2 * length:g}" for length in style.dashes)}"' if style.dashes else ""
@@ -141,7 +143,7 @@ def _html_table(table: Table) -> str:
     for row in table.rows:
         cells = []
         for place, cell in enumerate(map(_cell, row)):
-            inner = (key_line(cell.key) if cell.key else "") + escape(cell.text) + (f"<small>{escape(cell.detail)}</small>" if cell.detail else "")
+            inner = (key_line(cell.key) if cell.key else "") + escape(cell.text) + _html_detail(cell.detail)
             tag, scope = ("th", ' scope="row"') if place == 0 else ("td", "")
             cells.append(f"<{tag}{scope}{_class('' if place in words else 'number', cell.mark)}>{inner}</{tag}>")
         body.append(f"<tr>{''.join(cells)}</tr>")
@@ -156,6 +158,11 @@ def _markdown_table(table: Table) -> str:
         cells = map(_cell, row)
         lines.append([f"**{_plain(c.text)}**" + _detail(c) if c.mark == "bad" and c.text else _plain(c.text) + _detail(c) for c in cells])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _html_detail(text: str) -> str:
+    """A range stays on one line, words may break."""
+    return f"<small{_class('' if any(map(str.isdigit, text)) else 'words')}>{escape(text)}</small>" if text else ""
 
 
 def _detail(cell: Cell) -> str:

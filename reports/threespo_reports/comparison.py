@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from threespo_bench.atomic import storage_errors
 from threespo_bench.contracts.report import Fragment, Problem, ReportData, ReportSection
 from threespo_bench.errors import DataError
 from threespo_reports.analysis import analyse
 from threespo_reports.blocks import Blocks
-from threespo_reports.files import csv_text, plain, write_file
+from threespo_reports.files import csv_text, plain, write_file, write_parquet
+from threespo_reports.foreign import with_foreign
 from threespo_reports.loading import load
 from threespo_reports.page import Rendered, html_page, markdown_page
+from threespo_reports.resampling import CONFIDENCE, CURVE_RESAMPLES, RESAMPLES, SEED
 from threespo_reports.sections import BUILT_IN
-from threespo_reports.statistics import CONFIDENCE, RESAMPLES, SEED
 
 
 @dataclass(frozen=True)
@@ -28,27 +31,39 @@ class ReportPaths:
     html: Path
     markdown: Path
     json: Path
+    parquet: Path
     tables: tuple[Path, ...]
     figures: tuple[Path, ...]
     problems: tuple[Problem, ...]
 
 
-def write_report(runs: Sequence[Path], out: Path, baseline: str | None = None, sections: Iterable[ReportSection] | None = None, title: str = "") -> ReportPaths:
-    """Compare the runs and write ``report.html``, ``report.md``, ``report.json``, ``tables/*.csv`` and ``figures/*`` into ``out``.
+def write_report(
+    runs: Sequence[Path],
+    out: Path,
+    baseline: str | None = None,
+    sections: Iterable[ReportSection] | None = None,
+    title: str = "",
+    smooth: int = 1,
+    csv: Sequence[Path] = (),
+) -> ReportPaths:
+    """Compare the runs and write ``report.html``, ``report.md``, ``report.json``, ``data.parquet``, ``tables/*.csv`` and ``figures/*`` into ``out``.
 
     Args:
         runs: run directories, or folders of them. Damaged and missing ones are named in the report.
         out: folder, made if needed. The same runs give the same bytes.
         baseline: algorithm that the others are compared with; by default GRPO, PPO or RLOO where present.
         sections: all sections, in any order; by default the built-in ones. title: of the page.
+        smooth: trailing window of the curves in evaluations, 1 for none. csv: files with results of others (:mod:`threespo_reports.foreign`).
 
     Raises:
-        DataError: there is no run at all. UsageError: no run has the baseline. StorageError: ``out`` cannot be written.
+        DataError: there is no run at all, or a CSV file is not as it should be. UsageError: no run has the baseline, or ``smooth`` is below 1.
+        StorageError: ``out`` cannot be written.
     """
-    store = load([Path(run) for run in runs])
+    store = with_foreign(load([Path(run) for run in runs]), [Path(path) for path in csv])
     if store.runs.empty:
         raise DataError(f"no run found in {', '.join(str(run) for run in runs) or 'an empty list'}", fix="give run directories, or the folder of an experiment")
-    data = analyse(store, baseline, title)
+    data = analyse(store, baseline, title, smooth, [Path(path).name for path in csv])
+    del store
     rendered, data = render_sections(data, [section() for section in BUILT_IN] if sections is None else sections)
     with storage_errors(f"write the report to {out}"):
         return _write(data, rendered, out)
@@ -85,30 +100,41 @@ def _write(data: ReportData, rendered: Sequence[Rendered], out: Path) -> ReportP
     for figure in sorted(figures, key=lambda figure: figure.name):
         figure_paths.append(write_file(out / "figures" / f"{figure.name}.png", figure.png))
         figure_paths.append(write_file(out / "figures" / f"{figure.name}.svg", figure.svg))
-    report = json.dumps(plain(as_json(data)), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    report = json.dumps(plain(as_json(data, tables)), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
     return ReportPaths(
         folder=out,
         html=write_file(out / "report.html", html_page(data, rendered)),
         markdown=write_file(out / "report.md", markdown_page(data, rendered)),
         json=write_file(out / "report.json", report),
+        parquet=write_parquet(out / "data.parquet", {"eval": data.evaluations, "train": data.training}),
         tables=tuple(table_paths),
         figures=tuple(figure_paths),
         problems=data.problems,
     )
 
 
-def as_json(data: ReportData) -> dict[str, Any]:
-    """The report for programs."""
+def as_json(data: ReportData, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+    """The report for programs: what was compared, and every table of it by name."""
     return {
         "title": data.title,
         "environments": data.environments,
         "algorithms": data.names,
         "baseline": data.baseline,
         "inputs_sha256": data.inputs,
-        "statistics": {"replicate": "seed", "confidence": CONFIDENCE, "resamples": RESAMPLES, "seed": SEED, "between_evaluations": "linear"},
+        "statistics": {
+            "replicate": "seed",
+            "confidence": CONFIDENCE,
+            "resamples": RESAMPLES,
+            "resamples_of_curves": CURVE_RESAMPLES,
+            "seed": SEED,
+            "between_evaluations": "linear",
+            "smoothing_window": data.smooth,
+            "probability_of_improvement": "arXiv:2108.13264, unpaired, ties one half",
+        },
         "horizons": {env: asdict(horizon) for env, horizon in data.horizons.items()},
         "summary": data.summary.to_dict("records"),
         "runs": data.runs.to_dict("records"),
         "digests": data.digests.to_dict("records"),
         "problems": [asdict(problem) for problem in data.problems],
+        "tables": {name: frame.to_dict("records") for name, frame in tables.items() if name not in ("summary", "runs")},
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ class ByRun:
         self._columns: dict[str, Floats] = {}
         codes, names = pd.factorize(frame["run"])
         edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)] if len(codes) else []
-        self._slices = {str(names[codes[start]]): slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)}
+        self._slices = {str(names[codes[start]]): slice(start, stop) for start, stop in pairwise(edges)}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._slices)

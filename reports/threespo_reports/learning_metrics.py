@@ -50,9 +50,7 @@ class Matched:
     seeds: tuple[int, ...]
 
 
-def matched_difference(
-    method: Mapping[int, Sequence[float]], baseline: Mapping[int, Sequence[float]], metric: Callable[[ArrayLike], float]
-) -> Matched | None:
+def matched_difference(method: Mapping[int, Sequence[float]], baseline: Mapping[int, Sequence[float]], metric: Callable[[ArrayLike], float]) -> Matched | None:
     """The matched comparison: both curves of a replicate are cut to their common number of points, and ``metric`` is compared.
 
     Args:

@@ -103,8 +103,8 @@ def _add(parts: _Parts, run: RunFiles) -> None:
     training = parts.rows["train"][-1]
     every = -(-len(training["seconds"]) // TRAINING_ROWS)
     if every > 1:
-        parts.problems.append(Problem(run.name, f"of {len(training['seconds'])} training iterations every {every}th is shown; totals and areas use all", "note"))
         last = len(training["seconds"]) - 1
+        parts.problems.append(Problem(run.name, f"of {last + 1} training iterations every {every}th is shown; totals and areas use all", "note"))
         parts.rows["train"][-1] = {name: values[last % every :: every].copy() for name, values in training.items()}
 
 

@@ -73,9 +73,7 @@ def _mean(values: pd.Series) -> float:
     return float(numbers.mean()) if numbers.size else math.nan
 
 
-def _against_baseline(
-    env: str, algorithm: str, runs: pd.DataFrame, digests: pd.DataFrame, improvement: pd.DataFrame, baseline: str | None
-) -> dict[str, Any]:
+def _against_baseline(env: str, algorithm: str, runs: pd.DataFrame, digests: pd.DataFrame, improvement: pd.DataFrame, baseline: str | None) -> dict[str, Any]:
     """The paired difference of final success over the common seeds whose runs were matched, and the probability of improvement over all."""
     if baseline is None or algorithm == baseline:
         return {}

@@ -53,6 +53,7 @@ def plannable() -> list[Command]:
 def test_a_run_or_comparison_can_be_planned(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my-model").mkdir()
+    (tmp_path / "experiment.yaml").write_text(blocks(ROOT / "docs" / "experiments.md", "yaml")[0], encoding="utf-8")
     words = [word for word in command.words if word != "--dry-run"]
     model = [] if any(word.startswith("model") for word in words) else ["model.path=my-model"]  # the packaged one need not have been made
     assert run_cli([words[0], "--dry-run", *words[1:], *model]) == 0, capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Run directories made by code: realistic learning curves and everything that goes wrong in a store.
 
-``python synthetic_runs.py FOLDER`` writes the golden store, to look at its report.
+``python tests/reports/synthetic_runs.py FOLDER`` writes the golden store, to look at its report. ``UPDATE_GOLDEN=1 python -m pytest tests/reports``
+accepts the report of the golden store as the new snapshot in ``golden/``.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def write_run(
     options: dict[str, Any] | None = None,
     manifest: dict[str, Any] | None = None,
     temperature: float = 0.4,
+    rollout: dict[str, Any] | None = None,
 ) -> Path:
     """One run up to ``steps`` environment steps. ``level`` makes a constant curve; ``manifest`` overrides digests."""
     folder.mkdir(parents=True)
@@ -49,12 +51,14 @@ def write_run(
             return level
         return start + (end - start) / (1 + np.exp(-(x - middle) / 5_000)) - (end - start) / (1 + np.exp(middle / 5_000))
 
-    metrics, timings = _rows(success, rng, steps, tokens, per_iteration, updates)
+    metrics, timings = _rows(success, rng, steps, tokens, per_iteration, updates, search=algorithm == "threespo")
     config = {
         "algorithm": {"name": algorithm, "options": {"group_size": 8, **(options or {})}},
         "env": {"name": env, "options": {}},
         "engine": {"name": "embedded", "options": {}},
         "evaluation": {"every_env_steps": 4000, "episodes": EPISODES, "split": "valid_unseen", "temperature": temperature},
+        "train_split": "train",
+        "rollout": rollout or {},
         "seed": seed,
         "budget": {"env_steps": budget, "tokens": None, "updates": None, "iterations": None},
         "experiment": "first",
@@ -69,12 +73,14 @@ def write_run(
     return folder
 
 
-def _rows(success: Callable[[float], float], rng: np.random.Generator, steps: int, tokens: float, per_iteration: int, updates: int) -> tuple[list, list]:
+def _rows(
+    success: Callable[[float], float], rng: np.random.Generator, steps: int, tokens: float, per_iteration: int, updates: int, search: bool
+) -> tuple[list, list]:
     metrics: list[dict[str, Any]] = []
     timings: list[dict[str, Any]] = []
     spent, iteration, seconds, due = 0, 0, 0.0, 0
     while True:
-        totals = {"iteration": iteration, "env_steps": spent, "tokens": int(spent * tokens), "updates": iteration * updates, "episodes": spent // 20}
+        totals = _totals(iteration, spent, tokens, updates)
         if spent >= due or spent >= steps:
             metrics.append({"kind": "eval", **totals, **_evaluation(success(spent), rng)})
             seconds += 6.0
@@ -84,12 +90,38 @@ def _rows(success: Callable[[float], float], rng: np.random.Generator, steps: in
             return metrics, timings
         spent += int(per_iteration * rng.uniform(0.9, 1.1))
         iteration += 1
-        totals = {"iteration": iteration, "env_steps": spent, "tokens": int(spent * tokens), "updates": iteration * updates, "episodes": spent // 20}
+        totals = _totals(iteration, spent, tokens, updates)
         rate = float(np.clip(success(spent) - 0.08 + 0.06 * rng.standard_normal(), 0, 1))
-        metrics.append({"kind": "train", **totals, "train/success": round(rate, 4), "update/kl": 0.01})
+        metrics.append({"kind": "train", **totals, "train/success": round(rate, 4), **_diagnostics(success(spent), per_iteration * tokens, search)})
         seconds += per_iteration * 0.012
         phases = {"seconds/rollout": per_iteration * 0.008, "seconds/update": per_iteration * 0.004, "peak_memory_mb": 780.0 + iteration}
         timings.append({"kind": "train", **totals, "seconds": round(seconds, 3), **phases})
+
+
+def _totals(iteration: int, spent: int, tokens: float, updates: int) -> dict[str, int]:
+    counts = {"tokens": int(spent * tokens), "prompt_tokens": int(spent * tokens * 5), "updates": iteration * updates, "episodes": spent // 20}
+    return {"iteration": iteration, "env_steps": spent, **counts}
+
+
+def _diagnostics(rate: float, tokens: float, search: bool) -> dict[str, float]:
+    """What a training row says of the algorithm; the numbers follow from the rate of success."""
+    row = {
+        "group/groups": 8.0,
+        "group/zero_variance_share": round(0.1 + 0.5 * abs(rate - 0.5), 4),
+        "group/singleton_share": 0.0,
+        "update/clip_fraction": round(0.02 * (1 - rate), 5),
+        "update/kl": 0.01,
+        "update/entropy": round(0.4 - 0.2 * rate, 4),
+        "update/tokens": tokens,
+        "update/logprob_gap_mean": 1e-7,
+        "train/batches": 30 if search else 1,
+        "train/response_tokens": round(3.5 + rate, 4),
+        "train/valid_actions": round(0.9 + 0.1 * rate, 4),
+    }
+    if search:
+        row |= {"state/mean_score": round(1 - 0.3 * rate, 4), "state/unique_ratio": 0.13, "tree/mean_samples": round(8 - 2 * rate, 4)}
+        row |= {"tree/samples_6": round(0.4 * rate, 4), "tree/samples_7": 0.2, "tree/samples_8": round(0.8 - 0.4 * rate, 4)}
+    return row
 
 
 def _evaluation(rate: float, rng: np.random.Generator) -> dict[str, float]:
@@ -122,7 +154,8 @@ def write_curve(folder: Path, algorithm: str, seed: int, values: Sequence[float]
 
 
 def golden_store(root: Path) -> Path:
-    """Three algorithms x three seeds with a failed run, a missing seed, unequal lengths, one algorithm with one seed, a resumed and a torn run."""
+    """Two environments. On household three algorithms x three seeds with a failed run, a missing seed, unequal lengths, an algorithm with one seed
+    and constant results, a resumed and a torn run; on alfworld two algorithms x two seeds, of which one has another step limit."""
     store = root / "first"
     for seed in (0, 1, 2):
         write_run(store / f"threespo-household-s{seed}", "threespo", seed)
@@ -134,6 +167,9 @@ def golden_store(root: Path) -> Path:
         if seed != 2:
             write_run(store / f"grpo-household-s{seed}", "grpo", seed, steps=BUDGET if seed else 38_500)
     write_run(store / "mirror-household-s0", "mirror", 0, level=0.31)
+    for seed in (0, 1):
+        write_run(store / f"threespo-alfworld-s{seed}", "threespo", seed, env="alfworld", steps=20_000, budget=20_000)
+        write_run(store / f"grpo-alfworld-s{seed}", "grpo", seed, env="alfworld", steps=20_000, budget=20_000, rollout={"max_turns": 30} if seed else None)
     torn = store / "threespo-household-s2" / "metrics.jsonl"
     torn.write_text(torn.read_text() + '{"kind": "train", "iterat')
     resumed = store / "gigpo-household-s0" / "metrics.jsonl"

@@ -10,7 +10,7 @@ from synthetic_runs import write_curve
 
 from threespo_reports.comparison import ReportPaths
 from threespo_reports.figures import single_run_curve, spread_labels
-from threespo_reports.styles import find_label, printed_name, styles, usual_baseline
+from threespo_reports.styles import _KNOWN, find_label, known_name, printed_name, styles, usual_baseline
 from threespo_reports.svg import inline
 
 
@@ -23,14 +23,35 @@ def test_an_algorithm_looks_the_same_in_every_company() -> None:
 def test_looks_of_many_algorithms_are_distinct() -> None:
     looks = styles([*(f"algorithm{n}" for n in range(25)), "grpo", "gigpo", "threespo"])
     assert len(set(looks.values())) == 28
-    few = styles(["threespo", "gigpo", "grpo", "mirror", "other"])
-    assert len({look.colour for look in few.values()}) == 5
+    assert len(set(styles(f"algorithm{n}" for n in range(200)))) == 200  # never at a loss
+
+
+def test_known_names_have_looks_of_their_own_and_usual_companies_differ_in_colour() -> None:
+    assert len(set(styles(_KNOWN).values())) == len(_KNOWN) >= 30
+    assert all(styles(_KNOWN)[name] == styles([name])[name] for name in _KNOWN)
+    few = styles(["threespo", "gigpo", "grpo", "hgpo", "rloo", "ppo", "reinforce_pp", "spo_stream"])
+    assert len({look.colour for look in few.values()}) == 8
+    unknown = styles([*_KNOWN, "mine"])["mine"]
+    assert unknown == styles(["mine"])["mine"]
+    assert unknown not in styles(_KNOWN).values()
+
+
+def test_every_built_in_algorithm_is_known() -> None:
+    names = {entry.name for entry in threespo_register_algorithms()}
+    assert names <= set(_KNOWN)
+
+
+def test_variants_of_an_algorithm_share_its_colour() -> None:
+    one, two = styles(["threespo (alpha=1)", "threespo (alpha=2)"]).values()
+    assert (one.colour, one == two) == (two.colour, False)
+    assert one == styles(["threespo"])["threespo"]
 
 
 def test_names() -> None:
     assert [printed_name(name) for name in ("threespo", "threespo (preset=paper)", "mine")] == ["3SPO", "3SPO (preset=paper)", "mine"]
     assert find_label("3spo", ["grpo", "threespo"]) == "threespo"
     assert find_label("nope", ["grpo"]) is None
+    assert [known_name(name) for name in ("GRPO", " spo++ ", "Somebody's")] == ["grpo", "spopp", "Somebody's"]
     assert [usual_baseline(names) for names in (["ppo", "grpo"], ["ppo", "x"], ["grpo"], ["x", "y"])] == ["grpo", "ppo", None, None]
 
 
@@ -44,7 +65,7 @@ def test_labels_keep_their_distance_and_order() -> None:
 
 
 def test_inline_svg_takes_the_colours_of_the_page(report: ReportPaths) -> None:
-    document = (report.folder / "figures" / "curves.svg").read_text()
+    document = (report.folder / "figures" / "curves_1_env_steps.svg").read_text()
     svg = inline(document, "x", 'a "title"')
     assert svg.startswith('<svg viewBox="')
     assert "var(--c0072b2)" in svg
@@ -56,8 +77,8 @@ def test_inline_svg_takes_the_colours_of_the_page(report: ReportPaths) -> None:
 
 
 def test_files_carry_no_date_or_version(report: ReportPaths) -> None:
-    assert "Matplotlib" not in (report.folder / "figures" / "curves.svg").read_text()
-    assert b"Software" not in (report.folder / "figures" / "curves.png").read_bytes()
+    assert "Matplotlib" not in (report.folder / "figures" / "curves_1_env_steps.svg").read_text()
+    assert b"Software" not in (report.folder / "figures" / "curves_1_env_steps.png").read_bytes()
 
 
 def test_single_run_curve(store: Path, tmp_path: Path) -> None:

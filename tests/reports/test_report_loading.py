@@ -6,10 +6,15 @@ import math
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from synthetic_runs import write_curve, write_lines, write_run
 
-from threespo_reports.loading import load, one_line, variant_labels
+from threespo_reports import rows as row_reading
+from threespo_reports.describing import one_line
+from threespo_reports.loading import TRAINING_ROWS, load
+from threespo_reports.rows import parse_rows
+from threespo_reports.variants import variant_labels
 
 
 def messages(path: Path) -> dict[str, str]:
@@ -116,3 +121,39 @@ def test_errors_become_one_line() -> None:
     assert one_line("Traceback (most recent call last):\n  x\nValueError: bad\n") == "ValueError: bad"
     assert one_line(None) == ""
     assert len(one_line("x" * 5000)) == 200
+
+
+def test_whole_files_are_read_at_once_and_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "e" / "a", "threespo", 0, steps=9_000, budget=9_000)
+    content = (run / "metrics.jsonl").read_bytes()
+    fast = parse_rows(content)
+    monkeypatch.setattr(row_reading, "_by_arrow", lambda content: None)
+    slow = parse_rows(content)
+    for kind in ("eval", "train"):
+        assert fast.lines[kind].tolist() == slow.lines[kind].tolist()
+        assert set(fast.of(kind)) == set(slow.of(kind))
+        for name, values in fast.of(kind).items():
+            assert np.array_equal(values, slow.of(kind)[name], equal_nan=True), name
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\n", b'{"kind": "eval", "env_steps": 1}{"kind": "eval", "env_steps": 2}\n', b'{"kind": "eval", "env_steps": 1, "success": NaN}\n', b'{"kind": 1, "env_steps": 1}\n'],
+)
+def test_odd_files_are_read_line_by_line(content: bytes) -> None:
+    assert row_reading._by_arrow(content) is None
+    assert parse_rows(content).length("eval") == (1 if b"NaN" in content else 0)
+
+
+def test_very_long_training_is_thinned_and_told(tmp_path: Path) -> None:
+    run = write_curve(tmp_path / "e" / "a", "grpo", 0, [0.1, 0.2])
+    count = 2 * TRAINING_ROWS + 1
+    evaluations = (run / "metrics.jsonl").read_text()
+    write_lines(run / "metrics.jsonl", [{"kind": "train", "iteration": n, "env_steps": n, "train/success": n % 2, "update/tokens": 2, "train/batches": 1} for n in range(count)])
+    (run / "metrics.jsonl").write_text(evaluations + (run / "metrics.jsonl").read_text())
+    store = load([tmp_path])
+    assert len(store.training) <= TRAINING_ROWS
+    assert store.training["iteration"].max() == count - 1
+    assert store.runs["trained_tokens"].iloc[0] == 2 * count
+    assert store.runs["train_area"].iloc[0] == pytest.approx(0.5)
+    assert f"of {count} training iterations every 3th is shown" in messages(tmp_path)["a"]

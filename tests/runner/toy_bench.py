@@ -315,7 +315,7 @@ def draw(run: Path, out: Path) -> None:
     out.write_bytes(b"curve of " + run.name.encode())
 
 
-def compare(runs: list[Path], out: Path, baseline: str | None = None, sections: list | None = None, title: str = "") -> Path:
+def compare(runs: list[Path], out: Path, baseline: str | None = None, sections: list | None = None, title: str = "", **more: Any) -> Path:
     """Stands for a report."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "index.html").write_text("\n".join(run.name for run in runs))

@@ -13,7 +13,23 @@ from difflib import get_close_matches
 import rich_click as click
 
 from threespo_bench import __version__, errors
-from threespo_bench.cli import compare, credit, doctor, info, listing, report, run, warm_start
+from threespo_bench.cli import (
+    clean,
+    compare,
+    credit,
+    diff,
+    doctor,
+    info,
+    leaderboard,
+    listing,
+    ls,
+    report,
+    reproduce,
+    run,
+    show,
+    warm_start,
+    watch,
+)
 from threespo_bench.cli.output import note, show_error
 
 DEBUG_VARIABLE = "THREESPO_BENCH_DEBUG"
@@ -27,6 +43,7 @@ EXIT_CODES: dict[int, str] = {
     errors.EngineError.exit_code: "the engine failed: log-probabilities that disagree, stale weights, a loss that is not finite",
     errors.StorageError.exit_code: "the run folder cannot be written or read: full disk, locked, no usable checkpoint",
     errors.PartialFailure.exit_code: "some runs of a comparison failed; the others finished and were reported",
+    errors.NotReproduced.exit_code: "a run that was made again measured something else",
     errors.Interrupted.exit_code: "interrupted; the run can be resumed",
 }
 
@@ -51,7 +68,7 @@ def cli(strict: bool) -> None:
     """Compare reinforcement-learning algorithms for language-model agents: same tasks, same seeds, same budget."""
 
 
-for _module in (run, compare, report, credit, listing, info, warm_start, doctor):
+for _module in (run, compare, watch, report, leaderboard, ls, show, diff, reproduce, clean, credit, listing, info, warm_start, doctor):
     cli.add_command(_module.command)
 
 

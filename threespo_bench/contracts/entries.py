@@ -65,5 +65,6 @@ class TrackerEntry(Entry):
 
 
 class ReportEntry(Entry):
-    """``target`` is a class of report section (:mod:`threespo_bench.contracts.report`), or one of three functions that the host calls by name:
-    ``curve`` (run folder, file to write), ``comparison`` (run folders, folder to write) and ``credit`` (turns, advantages by algorithm, file to write)."""
+    """``target`` is a class of report section (:mod:`threespo_bench.contracts.report`), or one of four functions that the host calls by name:
+    ``curve`` (run folder, file to write), ``comparison`` (run folders, folder to write), ``credit`` (turns, advantages by algorithm, file to write) and
+    ``interval`` (a value per seed)."""

@@ -52,9 +52,7 @@ def aggregate_rows(data: ReportData) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     done = data.runs[data.runs["counted"] & data.runs["final_success"].notna()]
     for label in data.algorithms:
-        strata = [
-            done[(done["env"] == env) & (done["algorithm"] == label)].sort_values("seed")["final_success"].to_numpy(float) for env in data.environments
-        ]
+        strata = [done[(done["env"] == env) & (done["algorithm"] == label)].sort_values("seed")["final_success"].to_numpy(float) for env in data.environments]
         if not all(map(len, strata)):
             continue
         ends = statistics.stratified_interval(strata, statistics.trimmed)
@@ -117,6 +115,6 @@ def _figure(data: ReportData, bands: dict[str, Band]) -> Figure:
 
 def _caption(data: ReportData) -> str:
     return (
-        f"Mean over {listing(list(data.environments))} of the means over seeds, against the share of each environment's compared range. Shaded: bootstrap band, "
-        "seeds drawn anew within each environment. Environments differ in difficulty, so the height says less than the order."
+        f"Mean over {listing(list(data.environments))} of the means over seeds, against the share of each environment's compared range. Shaded: bootstrap "
+        "band, seeds drawn anew within each environment. Environments differ in difficulty, so the height says less than the order."
     )

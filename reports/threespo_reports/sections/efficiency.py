@@ -75,7 +75,7 @@ def _bars(axes: Axes, data: ReportData, rows: pd.DataFrame, order: list[str], le
         width = row["median"] if reached else row["budget"]
         look = {"facecolor": looks[label].colour, "alpha": 0.9} if reached else {"facecolor": "none", "edgecolor": looks[label].colour, "hatch": "////"}
         axes.barh(place, width, height=0.62, linewidth=0 if reached else 0.8, **look)
-        text = figures.EngFormatter(places=1, sep="")(width)
+        text = f"{width:.0f}" if width < 1000 else figures.EngFormatter(places=1, sep="")(width)
         axes.annotate(text if reached else f"> {text}", (width, place), (3, 0), textcoords="offset points", va="center", fontsize=7.5, color=INK)
     axes.set_yticks(range(len(order)), [data.names[label] for label in order])
     axes.set_ylim(len(order) - 0.4, -0.6)
@@ -123,6 +123,6 @@ def _caption(data: ReportData, axis: str) -> str:
     if data.baseline is not None:
         ratio = f" Speed-up: what {data.names[data.baseline]} needs over what the algorithm needs; where one of them was censored its budget gives a bound."
     return (
-        f"Median over seeds of the {AXIS_NAMES[axis]} at which the curve, linear between evaluations and not smoothed, first reaches the level. Hatched: half of "
-        f"the seeds or more never reached it within what they spent (> budget).{ratio} The same in tokens, updates and seconds: tables/efficiency.csv."
+        f"Median over seeds of the {AXIS_NAMES[axis]} at which the curve, linear between evaluations and not smoothed, first reaches the level. Hatched: half "
+        f"of the seeds or more never reached it within what they spent (> budget).{ratio} The same in tokens, updates and seconds: tables/efficiency.csv."
     )

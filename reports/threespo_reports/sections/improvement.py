@@ -92,7 +92,7 @@ def _panel(axes: Axes, data: ReportData, table: pd.DataFrame, env: str) -> None:
 
 def _caption() -> str:
     return (
-        "How often a run of the row's algorithm, drawn at random, ends above a run of the column's, drawn at random (Agarwal et al., arXiv:2108.13264: unpaired, "
-        "a tie counts one half). Blue: the row is more often better, vermillion: more often worse. Bold: the 95% bootstrap interval over seeds does not hold 0.5; "
-        "intervals are in tables/improvement.csv."
+        "How often a run of the row's algorithm, drawn at random, ends above a run of the column's, drawn at random (Agarwal et al., arXiv:2108.13264: "
+        "unpaired, a tie counts one half). Blue: the row is more often better, vermillion: more often worse. Bold: the 95% bootstrap interval over seeds does "
+        "not hold 0.5; intervals are in tables/improvement.csv."
     )

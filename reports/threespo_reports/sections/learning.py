@@ -45,9 +45,9 @@ class Learning(ReportSection):
                 "points, mean ± sample standard deviation (n - 1) over matched seeds."
             )
         blocks.text(
-            "Held-out: a plotted step is an evaluation after the start, within the compared range, the same for all algorithms on the axis of the budget. Training: "
-            "a plotted step is an iteration, as in the paper; iterations of different algorithms spend different budgets, so these compare runs of one "
-            f"algorithm only. C10 needs ten points.{against}",
+            "Held-out: a plotted step is an evaluation after the start, within the compared range, the same for all algorithms on the axis of the budget. "
+            "Training: a plotted step is an iteration, as in the paper; iterations of different algorithms spend different budgets, so these compare "
+            f"runs of one algorithm only. C10 needs ten points.{against}",
             mark="muted",
         )
         blocks.file("learning", frame)

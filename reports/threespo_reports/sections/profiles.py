@@ -36,7 +36,7 @@ class Profiles(ReportSection):
         if table.empty:
             return None
         blocks, places = Blocks(), list(dict.fromkeys(table["env"]))
-        keys(blocks, data, [label for label in data.algorithms if label in set(table["algorithm"])])
+        keys(blocks, data, _order(data, table))
         panels = [_page_panel(data, table[table["env"] == env], env, f"profiles_{number}") for number, env in enumerate(places, start=1)]
         blocks.pictures(panels, _file(data, table, places), _caption(), size="wide" if len(places) == 1 else "")
         blocks.file("profiles", table)
@@ -68,6 +68,11 @@ def profile(strata: list[Floats]) -> tuple[Floats, Floats, Floats]:
     return np.mean([rows.mean(axis=0) for rows in above], axis=0), low, high
 
 
+def _order(data: ReportData, table: pd.DataFrame) -> list[str]:
+    """Best first, as in the table of the first environment."""
+    return [label for label in dict.fromkeys(data.summary["algorithm"]) if label in set(table["algorithm"])]
+
+
 def _page_panel(data: ReportData, table: pd.DataFrame, env: str, name: str) -> str:
     with figures.style():
         picture = figures.canvas(figures.PANEL[0], 3.0)
@@ -81,7 +86,7 @@ def _file(data: ReportData, table: pd.DataFrame, places: list[str]) -> Figure:
         for number, (axes, env) in enumerate(zip(np.atleast_1d(picture.subplots(1, len(places))), places, strict=True)):
             _panel(axes, data, table[table["env"] == env], env)
             if number == 0:
-                figures.legend_above(axes, [label for label in data.algorithms if label in set(table["algorithm"])], data.names, styles(data.algorithms))
+                figures.legend_above(axes, _order(data, table), data.names, styles(data.algorithms))
         return figures.finished(picture, "profiles", "Share of runs that end above each level of success")
 
 
@@ -104,6 +109,6 @@ def _panel(axes: Axes, data: ReportData, table: pd.DataFrame, env: str) -> None:
 
 def _caption() -> str:
     return (
-        f"Share of counted runs whose final success is greater than τ; shaded: {CONFIDENCE:.0%} bootstrap band over seeds (none for one seed). A curve that lies "
-        "above another everywhere belongs to the better algorithm at every level; where curves cross, the answer depends on the level."
+        f"Share of counted runs whose final success is greater than τ; shaded: {CONFIDENCE:.0%} bootstrap band over seeds (none for one seed). A curve that "
+        "lies above another everywhere belongs to the better algorithm at every level; where curves cross, the answer depends on the level."
     )

@@ -44,9 +44,9 @@ class TaskTypes(ReportSection):
                 blocks.table(_split_table(data, env, of_splits))
         named = sorted({str(split) for split in kinds["split"] if split})
         blocks.text(
-            f"Types: at the final evaluation{' on ' + ', '.join(named) if named else ''}, mean over seeds; small: lowest and highest seed. A type has few tasks, "
-            f"so it moves more than the total. Training tasks: success of training episodes as the algorithm sampled them, mean of the last {LAST} iterations; "
-            "a search samples other episodes than parallel rollouts do, so that column does not compare algorithms.",
+            f"Types: at the final evaluation{' on ' + ', '.join(named) if named else ''}, mean over seeds; small: lowest and highest seed. A type has few "
+            f"tasks, so it moves more than the total. Training tasks: success of training episodes as the algorithm sampled them, mean of the last {LAST} "
+            "iterations; a search samples other episodes than parallel rollouts do, so that column does not compare algorithms.",
             mark="muted",
         )
         blocks.file("task_types", kinds)

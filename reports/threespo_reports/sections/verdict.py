@@ -64,7 +64,7 @@ def _table(data: ReportData, env: str, rows: pd.DataFrame) -> Table:
     against = [f"against {data.names[data.baseline]}, points", "p", "probability of improvement"] if data.baseline is not None else []
     horizon = data.horizons[env]
     unit = "steps" if horizon.axis == "env_steps" else AXIS_NAMES[horizon.axis]
-    columns = ["algorithm", "final success, IQM", "mean", *against, "area", "end reward", f"{unit} to {LEVEL}%", "gain, points", "seeds", "failed runs"]
+    columns = ["algorithm", "final success, IQM", "mean", *against, "area", "end reward", f"{unit} to {LEVEL}%", "seeds", "failed runs", "gain, points"]
     body: list[list[Cell | str]] = []
     for row in records(rows):
         missing = row["not_counted"]
@@ -77,9 +77,9 @@ def _table(data: ReportData, env: str, rows: pd.DataFrame) -> Table:
                 Cell(fraction(row["area_mean"]), fraction_range(row["area_low"], row["area_high"])),
                 Cell(percent(row["end_mean"]), percent_range(row["end_low"], row["end_high"])),
                 _steps(row, horizon.limit),
-                Cell(points(row["gain_mean"]), f"from {percent(row['start_mean'])}" if known(row["start_mean"]) else ""),
                 Cell(str(row["seeds"]), row["seed_list"]),
                 Cell(str(missing) if missing else "", mark="bad" if missing else ""),
+                Cell(points(row["gain_mean"]), f"from {percent(row['start_mean'])}" if known(row["start_mean"]) else ""),
             ]
         )
     return Table(columns, body)
