@@ -22,10 +22,14 @@ from pathlib import Path
 from typing import Any
 
 Figures = dict[str, float]
+Arms = dict[str, list[str]]
+"""Overrides of each algorithm of a comparison."""
+Runs = dict[str, list[dict[str, Any]]]
+"""What :func:`train` returns, of every run of each algorithm."""
 
-MEMORY = ["rollout.max_turns=3", "rollout.max_new_tokens=12", "algorithm.tasks_per_iteration=6", "engine.micro_batch_tokens=1024"]
+MEMORY = ["rollout.max_turns=3", "rollout.max_new_tokens=12", "algorithm.tasks_per_iteration=16", "engine.micro_batch_tokens=1024"]
 ONE_PASS = ["algorithm.critic.epochs=1", "algorithm.critic.mini_batch_turns=512"]  # as many passes as over the policy
-EPISODES = ["algorithm.tasks_per_iteration=4", "algorithm.episodes_per_task=2", "algorithm.continuations=3"]
+EPISODES = ["algorithm.tasks_per_iteration=2", "algorithm.episodes_per_task=2", "algorithm.continuations=3", "rollout.max_turns=20"]
 
 
 # ---- one arm, in its own process
@@ -107,9 +111,9 @@ def arm(algorithm: str, overrides: Sequence[str]) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def alternately(arms: Mapping[str, Sequence[str]], repeat: int) -> dict[str, list[dict[str, Any]]]:
+def alternately(arms: Arms, repeat: int) -> Runs:
     """``repeat`` runs of every arm, one after another in turn."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in arms}
+    found: Runs = {name: [] for name in arms}
     for _ in range(repeat):
         for name, overrides in arms.items():
             found[name].append(arm(name, overrides))
@@ -125,8 +129,8 @@ def change(new: float, old: float) -> str:
     return f"{(new - old) / old:+.1%}"
 
 
-def write_model(folder: Path, hidden: int, layers: int) -> int:
-    """A Qwen2 model of random weights with the tokenizer of household-tiny; returns the number of its weights."""
+def write_model(folder: Path, hidden: int, layers: int) -> None:
+    """A Qwen2 model of random weights with the tokenizer of household-tiny."""
     from transformers import AutoTokenizer
 
     from threespo_plugins.models import household_tiny
@@ -136,65 +140,76 @@ def write_model(folder: Path, hidden: int, layers: int) -> int:
     model = make_model(tokenizer, hidden, layers, heads=hidden // 64, intermediate=hidden * 5 // 2, seed=0)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return sum(weights.numel() for weights in model.parameters())
 
 
-def memory(iterations: int, repeat: int, hidden: int, layers: int) -> None:
-    """SAPO has no critic of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        size = write_model(Path(folder), hidden, layers)
-        common = [f"model.path={folder}", f"budget.iterations={iterations}", *MEMORY]
-        found = alternately({"ppo_turn": [*common, *ONE_PASS], "sapo_autoreg": common}, repeat)
-    print(f"\nSAPO against PPO over turns: {size / 1e6:.1f} million weights, equal episodes, one pass over the batch for each network")
-    print(f"{'':32}{'ppo_turn':>12}{'sapo_autoreg':>14}{'change':>10}{'paper':>10}")
+def memory(iterations: int, hidden: int, layers: int, folder: Path) -> Arms:
+    """SAPO has no critic of its own. The model is new and large enough that its weights are most of the memory."""
+    write_model(folder, hidden, layers)
+    common = [f"model.path={folder}", f"budget.iterations={iterations}", *MEMORY]
+    return {"ppo_turn": [*common, *ONE_PASS], "sapo_autoreg": common}
+
+
+def memory_table(found: Runs) -> None:
+    """Memory above that of the imported libraries, and all of it; CPU time."""
+    print("\nSAPO against PPO over turns: equal episodes, one pass over the batch for each network")
+    print(f"{'':34}{'ppo_turn':>12}{'sapo_autoreg':>14}{'change':>10}{'paper':>10}")
     own = {name: statistics.median(run["peak_mib"] - run["before_mib"] for run in runs) for name, runs in found.items()}
     whole = {name: statistics.median(run["peak_mib"] for run in runs) for name, runs in found.items()}
     spent = {name: per_iteration(runs, "iteration_s") for name, runs in found.items()}
     learning = {name: per_iteration(runs, "learning_s") for name, runs in found.items()}
     for label, values, paper in (
-        ("peak memory of the run, MiB", own, "-24.8%"),
+        ("peak memory above libraries, MiB", own, "-24.8%"),
         ("peak memory of the process, MiB", whole, ""),
         ("CPU seconds an iteration", spent, "-23.1%"),
         ("  of it learning", learning, ""),
     ):
         old, new = values["ppo_turn"], values["sapo_autoreg"]
-        print(f"{label:32}{old:12,.1f}{new:14,.1f}{change(new, old):>10}{paper:>10}")
+        print(f"{label:34}{old:12,.1f}{new:14,.1f}{change(new, old):>10}{paper:>10}")
 
 
-def generation(iterations: int, repeat: int) -> None:
+def generation(iterations: int) -> Arms:
     """SPO-chain values few states, VinePPO all."""
     common = [f"budget.iterations={iterations}", *EPISODES]
-    found = alternately({"vineppo": common, "spo_segment_chain": common}, repeat)
-    print("\nSPO-chain against VinePPO: 8 episodes an iteration, 3 continuations of every valued state")
-    print(f"{'':32}{'vineppo':>12}{'spo_segment_chain':>19}{'change':>10}{'paper':>10}")
+    return {"vineppo": common, "spo_segment_chain": common}
+
+
+def generation_table(found: Runs) -> None:
+    """What values by continuations cost."""
+    print("\nSPO-chain against VinePPO: 4 episodes of at most 20 turns an iteration, 3 continuations of every valued state")
+    print(f"{'':34}{'vineppo':>12}{'spo_segment_chain':>19}{'change':>10}")
     for label, name in (
         ("CPU seconds of generation", "generation_s"),
-        ("environment steps to value", "monte_carlo/env_steps"),
+        ("environment steps to value states", "monte_carlo/env_steps"),
         ("states valued", "monte_carlo/states"),
         ("turns learned from", "train/turns"),
         ("CPU seconds an iteration", "iteration_s"),
     ):
         old, new = (per_iteration(found[arm_name], name) for arm_name in ("vineppo", "spo_segment_chain"))
-        print(f"{label:32}{old:12,.1f}{new:19,.1f}{change(new, old):>10}{'-':>10}")
+        print(f"{label:34}{old:12,.1f}{new:19,.1f}{change(new, old):>10}")
 
 
-def waiting(iterations: int, repeat: int) -> None:
+def waiting(iterations: int) -> Arms:
     """SPO++ starts the next rollout where one has ended; GRPO waits for the last."""
-    grpo = [f"budget.iterations={iterations}", "algorithm.tasks_per_iteration=8", "algorithm.group_size=8"]
-    stream = [f"budget.iterations={iterations}", "algorithm.batch_episodes=64", "algorithm.in_flight=32"]
-    found = alternately({"grpo": grpo, "spopp": stream}, repeat)
+    return {
+        "grpo": [f"budget.iterations={iterations}", "algorithm.tasks_per_iteration=8", "algorithm.group_size=8"],
+        "spopp": [f"budget.iterations={iterations}", "algorithm.tasks_per_iteration=64", "algorithm.batch_episodes=64", "algorithm.in_flight=32"],
+    }
+
+
+def waiting_table(found: Runs) -> None:
+    """How many places in flight have nothing to do until the update, and what that takes."""
     batches = [batch for run in found["grpo"] for batch in run["slots"]]
     idle = 1 - sum(batch["turns"] for batch in batches) / sum(batch["trajectories"] * batch["longest"] for batch in batches)
     rows = [row for run in found["spopp"] for row in run["rows"]]
     completed = sum(row["stream/completed"] * row["stream/completed_turns"] for row in rows)
     dropped = sum(row["stream/dropped"] * row["stream/dropped_turns"] for row in rows)
     idle_stream = statistics.fmean(row["stream/waiting_share"] for row in rows)
-    print("\nSPO++ against GRPO: 64 finished episodes for an update, 64 places (GRPO) or 32 (SPO++) in flight")
-    print(f"{'':32}{'grpo':>12}{'spopp':>12}{'paper':>10}")
-    print(f"{'share of places that wait':32}{idle:12.1%}{idle_stream:12.1%}{'-':>10}")
-    print(f"{'share of turns thrown away':32}{0:12.1%}{dropped / (completed + dropped):12.1%}{'-':>10}")
+    print("\nSPO++ against GRPO: an update after 64 finished episodes, 32 places in flight (GRPO: 64)")
+    print(f"{'':34}{'grpo':>12}{'spopp':>12}")
+    print(f"{'share of places that wait':34}{idle:12.1%}{idle_stream:12.1%}")
+    print(f"{'share of turns thrown away':34}{0:12.1%}{dropped / (completed + dropped):12.1%}")
     for label, name in (("turns learned from", "train/turns"), ("CPU seconds of generation", "generation_s")):
-        print(f"{label:32}{per_iteration(found['grpo'], name):12,.1f}{per_iteration(found['spopp'], name):12,.1f}{'-':>10}")
+        print(f"{label:34}{per_iteration(found['grpo'], name):12,.1f}{per_iteration(found['spopp'], name):12,.1f}")
 
 
 COMPARISONS = ("memory", "generation", "waiting")
@@ -215,12 +230,13 @@ def main() -> None:
     if options.arm:
         print(json.dumps(train(options.arm, options.set, options.out)))
         return
-    if "memory" in options.only:
-        memory(options.iterations, options.repeat, options.hidden, options.layers)
+    with tempfile.TemporaryDirectory() as folder:
+        if "memory" in options.only:
+            memory_table(alternately(memory(options.iterations, options.hidden, options.layers, Path(folder)), options.repeat))
     if "generation" in options.only:
-        generation(options.iterations, options.repeat)
+        generation_table(alternately(generation(options.iterations), options.repeat))
     if "waiting" in options.only:
-        waiting(options.iterations, options.repeat)
+        waiting_table(alternately(waiting(options.iterations), options.repeat))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from threespo_bench.outcome import Outcome
 from threespo_bench.runner import resume, run
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.timeout(900)  # whole runs, on cores that may be busy
 SMOKE = ("threespo", "grpo", "ppo_turn", "dpo", "spo_stream", "vineppo")
 """One of each kind: a search, groups, a critic, preferences, a stream, Monte-Carlo values."""
 SETTINGS = [
@@ -37,7 +39,7 @@ def configuration(out: Path, name: str, *overrides: str) -> RunConfig:
     options = configured(name).config
     shared = any(hasattr(options, option) for option in ("group_size", "env_steps_per_tree", "continuations", "branch_factors"))
     small = [f"algorithm.{option}={value}" for option, value in SMALL.items() if hasattr(options, option)]
-    settings = [*SETTINGS, f"algorithm.tasks_per_iteration={4 if shared else 8}", *small, *overrides]
+    settings = [*SETTINGS, f"algorithm.tasks_per_iteration={4 if shared else 6}", *small, *overrides]
     return compose(name, "household", settings, host(), out=str(out), experiment="test")
 
 
@@ -72,12 +74,13 @@ def same(one: Any, other: Any) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.smoke if name in SMOKE else ()) for name in NAMES if name != "t2spo"])
 def test_it_trains_and_goes_on_exactly_where_it_was_stopped(name: str, inputs: list[str], tmp_path: Path) -> None:
-    whole = trained(run(configuration(tmp_path / "whole", name, *inputs), host()))
+    config = configuration(tmp_path / "whole", name, *inputs)
+    whole = trained(run(config, host()))
     last = json.loads((whole / "metrics.jsonl").read_text().splitlines()[-1])
     assert (last["iteration"], last["kind"]) == (2, "eval")
     assert last["env_steps"] > 0 and last["updates"] > 0
 
-    stopped = run(configuration(tmp_path / "stopped", name, *inputs), host(), progress=Watcher(stop_at=1))
+    stopped = run(replace(config, out=str(tmp_path / "stopped")), host(), progress=Watcher(stop_at=1))
     assert (stopped.state, len(checkpoints(stopped.run))) == ("interrupted", 1)
     state = read_state(checkpoints(stopped.run)[0], "algorithm")
     again = copy.deepcopy(configured(name))

@@ -12,8 +12,11 @@ import pytest
 from tests.docs.pages import ROOT, blocks, table
 from tests.docs.preset_table import preset_table, shown_table
 from threespo_bench import hookspecs
+from threespo_bench.assembly import HOST_CAPABILITIES
 from threespo_bench.config.compose import run_options
 from threespo_bench.config.defaults import load_defaults
+from threespo_bench.contracts.algorithm import Credit
+from threespo_bench.contracts.engine import CAPABILITIES
 from threespo_bench.contracts.entries import Entry
 from threespo_bench.host import KINDS, PluginHost
 
@@ -75,6 +78,17 @@ def test_presets_are_listed() -> None:
         assert listed == set(load_defaults(host.find("algorithms", name), "algorithm").presets)
     built_in = {contribution.name for contribution in host.algorithms.values() if contribution.owner == "threespo-bench"}
     assert {host.find("algorithms", name).name for name in rows} == built_in
+
+
+def test_fields_of_a_credit() -> None:
+    rows = table(page("plugins.md"), "field", "shape")
+    assert [code(row[0]) for row in rows] == [field.name for field in fields(Credit)]
+
+
+def test_capabilities() -> None:
+    rows = table(page("plugins.md"), "need", "what it is")
+    assert {code(row[0]): row[1] for row in rows if code(row[0]) not in HOST_CAPABILITIES} == CAPABILITIES
+    assert {code(row[0]) for row in rows} == {*CAPABILITIES, *HOST_CAPABILITIES}
 
 
 def test_environment_variables_are_read_somewhere() -> None:

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import re
 import shutil
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from synthetic_runs import write_curve
 
 from threespo_bench.contracts.report import Fragment, ReportData, ReportSection
 from threespo_bench.errors import DataError, StorageError, UsageError
 from threespo_reports.comparison import ReportPaths, write_report
-from threespo_reports.sections import BUILT_IN, Curves, seed_range
+from threespo_reports.sections import BUILT_IN
+from threespo_reports.sections.regenerate import seed_range
+
+DRAWN = {"curves", "differences", "aggregate", "profiles", "improvement", "efficiency", "behaviour"}
 
 
 def quick(runs: list[Path], out: Path, baseline: str | None = None) -> ReportPaths:
     """The report without its figures, which take most of the time."""
-    return write_report(runs, out, baseline, sections=[section() for section in BUILT_IN if section is not Curves])
+    return write_report(runs, out, baseline, sections=[section() for section in BUILT_IN if section.name not in DRAWN])
 
 
 def summary(paths: ReportPaths, env: str = "household") -> dict[str, dict]:
@@ -42,8 +48,24 @@ def constant(folder: Path, algorithm: str, finals: list[float], **more: object) 
 
 
 def test_files(report: ReportPaths) -> None:
-    names = ["figures/curves.png", "figures/curves.svg", "report.html", "report.json", "report.md"]
-    assert sorted(contents(report)) == sorted([*names, *(f"tables/{name}.csv" for name in ("curves", "runs", "summary", "task_types"))])
+    per_env = (
+        "curves_{}_env_steps",
+        "curves_{}_seconds",
+        "curves_{}_tokens",
+        "curves_{}_updates",
+        "behaviour_{}",
+        "differences_{}",
+        "efficiency_{}",
+        "samples_{}",
+    )
+    drawn = ["aggregate", "improvement", "profiles", *(name.format(number) for name in per_env for number in (1, 2))]
+    tables = (
+        "aggregate aggregate_curves behaviour cost curves differences efficiency improvement learning manifests option_differences profiles runs splits "
+        "summary task_types"
+    )
+    pages = ["data.parquet", "report.html", "report.json", "report.md"]
+    figures = [f"figures/{name}.{form}" for name in drawn for form in ("png", "svg")]
+    assert sorted(contents(report)) == sorted([*pages, *figures, *(f"tables/{name}.csv" for name in tables.split())])
 
 
 def test_numbers_of_the_worked_paired_example(tmp_path: Path) -> None:
@@ -84,10 +106,19 @@ def test_equal_inputs_give_equal_bytes_wherever_they_lie(store: Path, report: Re
     assert str(tmp_path) not in again.html.read_text() + again.json.read_text() + again.markdown.read_text()
 
 
-@pytest.mark.parametrize("name", ["report.md", "tables/summary.csv", "tables/task_types.csv"])
+GOLDEN = [
+    "report.md",
+    "report.html",
+    *(f"tables/{name}.csv" for name in ("aggregate", "efficiency", "improvement", "learning", "option_differences", "summary", "task_types")),
+]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
 def test_golden_report(report: ReportPaths, name: str) -> None:
-    """The report of the golden store, word for word; ``UPDATE_GOLDEN=1 pytest`` accepts a change."""
+    """The report of the golden store, word for word (of the page: what can be read); ``UPDATE_GOLDEN=1 pytest`` accepts a change."""
     golden, text = Path(__file__).parent / "golden" / Path(name).name, (report.folder / name).read_text()
+    if name.endswith(".html"):
+        golden, text = golden.with_suffix(".txt"), page_text(text)
     if os.environ.get("UPDATE_GOLDEN"):
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(text)
@@ -100,6 +131,7 @@ def test_golden_store_problems_are_all_told(report: ReportPaths) -> None:
         "**gigpo-household-s1** not counted: failed (EngineError: the loss is not finite at iteration 14)",
         "**household, grpo** no run for seed 2",
         "**household, mirror** no run for seed 1, 2",
+        "**alfworld** rollout.max_turns differs between runs: not a matched comparison",
         "**threespo-household-s2** metrics.jsonl: the last line is torn and was skipped",
         "**gigpo-household-s0** metrics.jsonl: 3 rows were measured again after a resume; the later ones count",
         "where the shortest run, grpo-household-s0, has its last evaluation",
@@ -124,9 +156,16 @@ def test_golden_store_numbers(report: ReportPaths) -> None:
 def test_curves_csv_has_both_axes_and_blank_bands_for_one_seed(report: ReportPaths) -> None:
     with (report.folder / "tables" / "curves.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert {row["axis"] for row in rows} == {"env_steps", "tokens"}
+    assert {row["axis"] for row in rows} == {"env_steps", "tokens", "updates", "seconds"}
     assert all(row["low"] == "" for row in rows if row["algorithm"] == "mirror")
-    assert all(float(row["low"]) <= float(row["mean"]) <= float(row["high"]) for row in rows if row["algorithm"] == "threespo")
+    assert all(float(row["low"]) <= float(row["mean"]) <= float(row["high"]) for row in rows if row["algorithm"] == "threespo" and row["low"])
+
+
+def page_text(page: str) -> str:
+    """The words of a page, a line for each piece between tags; without style sheet and drawings."""
+    body = re.sub(r"<(style|svg)\b.*?</\1>", "", page, flags=re.DOTALL)
+    pieces = (unescape(piece).strip() for piece in re.split(r"<[^>]*>", body))
+    return "\n".join(piece for piece in pieces if piece) + "\n"
 
 
 class _Page(HTMLParser):
@@ -179,7 +218,7 @@ def test_two_environments_are_kept_apart(tmp_path: Path) -> None:
     paths = write_report([tmp_path / "e"], tmp_path / "out")
     assert summary(paths, "alfworld")["grpo"]["final_mean"] == pytest.approx(0.15)
     assert summary(paths, "household")["grpo"]["final_mean"] == pytest.approx(0.55)
-    assert [path.name for path in paths.figures] == ["curves_1.png", "curves_1.svg", "curves_2.png", "curves_2.svg"]
+    assert {"curves_1_env_steps.png", "curves_2_env_steps.svg", "aggregate.png", "efficiency_2.png"} <= {path.name for path in paths.figures}
 
 
 def test_differing_digests_are_flagged_and_not_averaged_away(tmp_path: Path) -> None:
@@ -254,7 +293,7 @@ def test_a_report_comes_without_any_file(store: Path, tmp_path: Path, name: str)
     for run in copy.iterdir():
         (run / name).unlink()
     paths = (write_report if name == "metrics.jsonl" else quick)([copy], tmp_path / "out")
-    assert sum(f"{name} is missing" in problem.message for problem in paths.problems) == 9
+    assert sum(f"{name} is missing" in problem.message for problem in paths.problems) == 13
     assert not [problem for problem in paths.problems if problem.where.startswith("section")]
     assert paths.html.exists()
 
@@ -305,10 +344,10 @@ class _Broken(ReportSection):
 
 
 def test_third_party_sections_stand_in_their_place_and_break_alone(store: Path, tmp_path: Path) -> None:
-    built_in = [section() for section in BUILT_IN]
+    built_in = [section() for section in BUILT_IN if section.name not in DRAWN]
     paths = write_report([store], tmp_path / "out", sections=[_Broken(), *built_in, _Mine()])
     text = paths.markdown.read_text()
-    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE)[1:4] == ["Convergence", "Mine", "Success per task type"]
+    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE)[:3] == ["Verdict", "Mine", "Success per task type and split"]
     assert (tmp_path / "out" / "tables" / "mine.csv").exists()
     assert text.count("could not be made: KeyError: 'no such column'") == 2  # in its place, and in the list of problems
 
@@ -327,3 +366,91 @@ def test_budgets_in_iterations_and_no_usual_baseline(tmp_path: Path) -> None:
     text = paths.markdown.read_text()
     assert "up to 1 iterations (the budget)" in text
     assert "--baseline NAME adds them" in text
+
+
+def test_switch_has_a_view_for_each_axis_and_prints_the_first(report: ReportPaths) -> None:
+    page = report.html.read_text()
+    switch = page[page.index('<fieldset class="switch">') :]
+    switch = switch[: switch.index("</fieldset>")]
+    labels = re.findall(r'<input type="radio" name="curves_1_env_steps" id="[^"]+"( checked)?/><label for="[^"]+">([^<]+)</label>', switch)
+    assert labels == [(" checked", "env steps"), ("", "tokens"), ("", "updates"), ("", "wall clock")]
+    assert switch.count('<div class="view">') == 4
+    assert "<script" not in page
+
+
+def test_smoothing_is_stated_and_changes_no_number(store: Path, report: ReportPaths, tmp_path: Path) -> None:
+    curves = [section() for section in BUILT_IN if section.name in ("verdict", "curves", "regenerate")]
+    paths = write_report([store], tmp_path / "out", sections=curves, smooth=3)
+    text = paths.markdown.read_text()
+    assert "All curves are trailing means over 3 evaluations; no number of this report is smoothed." in text
+    assert "--smooth 3" in text
+    assert "No smoothing." in report.markdown.read_text()
+    assert summary(paths) == summary(report)
+    assert (paths.folder / "tables" / "curves.csv").read_bytes() != (report.folder / "tables" / "curves.csv").read_bytes()
+    with pytest.raises(UsageError, match="smooth=0 is out of range"):
+        write_report([store], tmp_path / "out", smooth=0)
+
+
+def test_parquet_has_every_measurement(report: ReportPaths, store: Path) -> None:
+    frame = pd.read_parquet(report.folder / "data.parquet")
+    rows = sum(len((run / "metrics.jsonl").read_text().splitlines()) for run in store.iterdir())
+    assert len(frame) == rows - 1 - 3  # a torn line, and three rows that a resume repeated
+    assert set(frame["kind"]) == {"eval", "train"}
+    last = frame[(frame["run"] == "threespo-household-s0") & (frame["kind"] == "eval")].iloc[-1]
+    assert last["success"] == pytest.approx(json.loads(report.json.read_text())["runs"][-3]["final_success"])
+    assert (last["algorithm"], last["env"], last["seed"]) == ("threespo", "household", 0)
+    assert frame.loc[frame["run"] == "gigpo-household-s1", "counted"].eq(False).all()
+
+
+def test_json_has_the_numbers_of_every_table(report: ReportPaths) -> None:
+    content = json.loads(report.json.read_text())
+    for path in report.tables:
+        rows = content[path.stem] if path.stem in ("summary", "runs") else content["tables"][path.stem]
+        assert len(rows) == len(pd.read_csv(path)), path.stem
+
+
+def test_options_that_differ_are_flagged_unless_they_are_the_algorithms_own(tmp_path: Path) -> None:
+    constant(tmp_path / "e", "grpo", [0.5], options={"group_size": 4, "only_mine": 1})
+    constant(tmp_path / "e", "threespo", [0.6], rollout={"max_turns": 30})
+    paths = quick([tmp_path / "e"], tmp_path / "out")
+    frame = pd.read_csv(paths.folder / "tables" / "option_differences.csv")
+    told = {(row["option"], row["value"]): (row["algorithms"], row["flagged"]) for row in frame.to_dict("records")}
+    assert told[("algorithm.options.group_size", "4")] == ("grpo", False)
+    assert told[("rollout.max_turns", "30")] == ("threespo", True)
+    assert told[("rollout.max_turns", "not set")] == ("grpo", True)
+    assert not any("only_mine" in option for option, _ in told)
+    assert "Options outside the algorithms' own section differ: rollout.max_turns." in paths.markdown.read_text()
+
+
+def test_a_run_that_overshoots_far_is_told(tmp_path: Path) -> None:
+    run = write_curve(tmp_path / "e" / "a", "grpo", 0, [0.1, 0.2, 0.3], x=[0, 1000, 2200])
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("2200", "2000"))
+    problems = quick([tmp_path / "e"], tmp_path / "out").problems
+    assert ("a", "warning") in [(problem.where, problem.severity) for problem in problems if "at 1000 of 2000" in problem.message]
+
+
+def test_sample_efficiency_and_its_bounds(tmp_path: Path) -> None:
+    """GRPO is at 60% after 1,000 steps in both seeds; 3SPO after 500; GiGPO never within 2,000."""
+    for seed in (0, 1):
+        write_curve(tmp_path / "e" / f"g{seed}", "grpo", seed, [0.4, 0.6, 0.7])
+        write_curve(tmp_path / "e" / f"t{seed}", "threespo", seed, [0.4, 0.8, 0.9])
+        write_curve(tmp_path / "e" / f"i{seed}", "gigpo", seed, [0.4, 0.5, 0.55])
+    paths = write_report([tmp_path / "e"], tmp_path / "out", sections=[section() for section in BUILT_IN if section.name == "efficiency"])
+    frame = pd.read_csv(paths.folder / "tables" / "efficiency.csv")
+    at = frame[(frame["axis"] == "env_steps") & (frame["threshold"] == 0.6)].set_index("algorithm")
+    assert at.loc["threespo", ["median", "reached", "speed_up"]].tolist() == [500, 2, 2.0]
+    assert at.loc["gigpo", ["reached", "budget", "speed_up", "bound"]].tolist() == [0, 2000, 0.5, "at most"]
+    assert math.isnan(at.loc["gigpo", "median"])
+    text = paths.markdown.read_text()
+    assert "> 2,000 (0 of 2 seeds)" in text
+    assert "&lt; 0.50x" in text
+
+
+def test_samples_and_diagnostics_are_drawn_for_what_has_them(report: ReportPaths) -> None:
+    frame = pd.read_csv(report.folder / "tables" / "behaviour.csv")
+    household = frame[frame["env"] == "household"]
+    assert set(household[household["metric"] == "state/mean_score"]["algorithm"]) == {"threespo"}
+    assert set(household[household["metric"] == "update/kl"]["algorithm"]) == {"threespo", "gigpo", "grpo", "mirror"}
+    invalid = household[(household["metric"] == "train/valid_actions") & (household["algorithm"] == "threespo")]["mean"]
+    assert (invalid < 0.1).all()  # drawn as invalid actions

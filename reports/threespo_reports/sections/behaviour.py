@@ -27,6 +27,7 @@ COLUMNS = ["env", "metric", "algorithm", "env_steps", "mean", "low", "high", "se
 SAMPLES = "tree/samples_"
 SHARE_COLOUR = next(iter(COLOURS))  # the more of it, the larger the share: readable on a light and on a dark page
 SMALL = (2.7, 2.0)  # inches of a panel
+IN_LINE = 6  # names in a line of the legend
 
 
 @dataclass(frozen=True)
@@ -117,25 +118,23 @@ def _metric_figures(data: ReportData, lines: Mapping[Metric, dict[str, pd.DataFr
     panels, columns = [], min(4, len(lines))
     with figures.style():
         for number, (metric, frames) in enumerate(lines.items()):
-            picture = figures.canvas(*SMALL)
-            _line_panel(picture.subplots(), data, metric, frames)
+            picture, (axes,) = figures.grid(1, 1, SMALL)
+            _line_panel(axes, data, metric, frames)
             stem = f"{name}_{number}"
             panels.append(inline(figures.as_svg(picture, stem), stem, f"{metric.title} on {env} against environment steps"))
-        rows = -(-len(lines) // columns)
-        picture = figures.canvas(SMALL[0] * columns, SMALL[1] * rows + 0.5)
-        places = np.atleast_1d(picture.subplots(rows, columns)).ravel()
-        for axes, (metric, frames) in zip(places, lines.items(), strict=False):
+        labels = sorted({label for frames in lines.values() for label in frames})
+        picture, places = figures.grid(len(lines), columns, SMALL, head=0.25 + 0.18 * -(-len(labels) // IN_LINE))
+        for axes, (metric, frames) in zip(places, lines.items(), strict=True):
             _line_panel(axes, data, metric, frames)
-        for axes in places[len(lines) :]:
-            axes.set_visible(False)
-        _legend_outside(picture, data, sorted({label for frames in lines.values() for label in frames}))
+        _legend(picture, data, labels, columns)
         return panels, figures.finished(picture, name, f"Diagnostics of the training on {env} against environment steps")
 
 
-def _legend_outside(picture: figures.Canvas, data: ReportData, labels: list[str]) -> None:
+def _legend(picture: figures.Canvas, data: ReportData, labels: list[str], columns: int) -> None:
+    """Over all panels."""
     looks = styles(data.algorithms)
     handles = [figures.Line2D([], [], color=looks[label].colour, linestyle=figures.line_style(looks[label]), label=data.names[label]) for label in labels]
-    picture.legend(handles=handles, frameon=False, fontsize=8, ncols=6, loc="outside upper left", handlelength=3.2)
+    picture.legend(handles=handles, frameon=False, fontsize=8, ncols=min(IN_LINE, 2 * columns), loc="upper left", handlelength=3.2)
 
 
 def _line_panel(axes: Axes, data: ReportData, metric: Metric, frames: Mapping[str, pd.DataFrame]) -> None:
@@ -192,12 +191,12 @@ def _sample_figures(data: ReportData, sampled: Mapping[str, tuple[Floats, list[i
     panels = []
     with figures.style():
         for number, (label, shares) in enumerate(sampled.items()):
-            picture = figures.canvas(*SMALL)
-            _sample_panel(picture.subplots(), data.names[label], *shares)
+            picture, (axes,) = figures.grid(1, 1, SMALL)
+            _sample_panel(axes, data.names[label], *shares)
             stem = f"{name}_panel{number}"
             panels.append(inline(figures.as_svg(picture, stem), stem, f"Distribution of samples per state of {data.names[label]} on {env}"))
-        picture = figures.canvas(SMALL[0] * len(sampled) + 0.4, SMALL[1] + 0.3)
-        for axes, (label, shares) in zip(np.atleast_1d(picture.subplots(1, len(sampled))), sampled.items(), strict=True):
+        picture, places = figures.grid(len(sampled), min(4, len(sampled)), SMALL)
+        for axes, (label, shares) in zip(places, sampled.items(), strict=True):
             _sample_panel(axes, data.names[label], *shares)
         return panels, figures.finished(picture, name, f"Distribution of the number of samples per state on {env}")
 

@@ -49,16 +49,17 @@ class Efficiency(ReportSection):
 
 
 def _figures(data: ReportData, rows: pd.DataFrame, order: list[str], axis: str, name: str) -> tuple[list[str], Figure]:
-    height = 0.27 * len(order) + 0.9
+    height = 0.27 * len(order) + 0.85
+    left = 0.25 + 0.078 * max(len(data.names[label]) for label in order)
     panels = []
     with figures.style():
         for level in THRESHOLDS:
-            picture = figures.canvas(3.6, height)
-            _bars(picture.subplots(), data, rows[rows["threshold"] == level], order, level, axis)
+            picture, (axes,) = figures.grid(1, 1, (3.0 + left, height), left)
+            _bars(axes, data, rows[rows["threshold"] == level], order, level, axis)
             stem = f"{name}_{100 * level:.0f}"
             panels.append(inline(figures.as_svg(picture, stem), stem, f"{AXIS_NAMES[axis]} until {100 * level:.0f}% success"))
-        picture = figures.canvas(2.6 * len(THRESHOLDS), height)
-        for place, level in zip(picture.subplots(1, len(THRESHOLDS), sharey=True), THRESHOLDS, strict=True):
+        picture, places = figures.grid(len(THRESHOLDS), len(THRESHOLDS), (2.2 + left, height), left)
+        for place, level in zip(places, THRESHOLDS, strict=True):
             _bars(place, data, rows[rows["threshold"] == level], order, level, axis)
         alt = f"{AXIS_NAMES[axis]} until {', '.join(f'{100 * level:.0f}%' for level in THRESHOLDS)} success"
         return panels, figures.finished(picture, name, alt)
