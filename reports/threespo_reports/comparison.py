@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from threespo_bench.contracts.report import Fragment, Problem, ReportData, Repor
 from threespo_bench.errors import DataError
 from threespo_reports.analysis import analyse
 from threespo_reports.blocks import Blocks
-from threespo_reports.files import csv_text, plain, write_file, write_parquet
+from threespo_reports.files import csv_text, json_text, write_file, write_parquet
 from threespo_reports.foreign import with_foreign
 from threespo_reports.loading import load
 from threespo_reports.page import Rendered, html_page, markdown_page
@@ -100,7 +99,7 @@ def _write(data: ReportData, rendered: Sequence[Rendered], out: Path) -> ReportP
     for figure in sorted(figures, key=lambda figure: figure.name):
         figure_paths.append(write_file(out / "figures" / f"{figure.name}.png", figure.png))
         figure_paths.append(write_file(out / "figures" / f"{figure.name}.svg", figure.svg))
-    report = json.dumps(plain(as_json(data, tables)), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    report = json_text(as_json(data, tables))
     return ReportPaths(
         folder=out,
         html=write_file(out / "report.html", html_page(data, rendered)),

@@ -32,18 +32,19 @@ def convergence(data: ReportData, env: str, name: str) -> tuple[list[tuple[str, 
         present = [label for label in data.algorithms if label in set(curves["algorithm"])]
         with figures.style():
             picture = figures.canvas()
-            _panel(picture.subplots(), data, points, env, axis, looks, legend=True)
+            axes = picture.subplots()
+            _panel(axes, data, points, env, axis, looks)
+            fit = figures.labels_fit([data.names[label] for label in present])
+            if not fit:  # the page has its own legend
+                views.append((VIEWS[axis], figures.on_page(picture, f"{name}_{axis}", alt)))
+                figures.legend_above(axes, present, data.names, looks)
             files.append(figures.finished(picture, f"{name}_{axis}", alt))
-            if figures.labels_fit([data.names[label] for label in present]):
+            if fit:
                 views.append((VIEWS[axis], inline(files[-1].svg, f"{name}_{axis}", alt)))
-                continue
-            picture = figures.canvas()
-            _panel(picture.subplots(), data, points, env, axis, looks, legend=False)  # the page has its own
-            views.append((VIEWS[axis], figures.on_page(picture, f"{name}_{axis}", alt)))
     return views, files
 
 
-def _panel(axes: Axes, data: ReportData, points: ByRun, env: str, axis: str, looks: Mapping[str, Style], legend: bool) -> None:
+def _panel(axes: Axes, data: ReportData, points: ByRun, env: str, axis: str, looks: Mapping[str, Style]) -> None:
     """Curves of all algorithms of one environment against one axis."""
     drawn = _seed_lines(axes, data, points, env, axis, looks)
     curves = data.curves[(data.curves["env"] == env) & (data.curves["axis"] == axis)]
@@ -60,7 +61,7 @@ def _panel(axes: Axes, data: ReportData, points: ByRun, env: str, axis: str, loo
     figures.success_axes(axes, drawn, AXES[axis])
     for x_place, height, seeds, colour in marks:
         axes.annotate(f"n={seeds}", (x_place, height), (2, 5), textcoords="offset points", fontsize=6.5, color=colour)
-    figures.name_lines(axes, ends, data.names, looks, legend)
+    figures.name_lines(axes, ends, data.names, looks, legend=False)
 
 
 def _mean_line(axes: Axes, x: Floats, mean: Floats, seeds: Floats, look: Style) -> list[tuple[float, float, int, str]]:

@@ -28,7 +28,7 @@ from threespo_reports.svg import INK, MUTED, RULE, inline
 PANEL = (4.8, 3.3)  # inches; a column of a paper is 3.3 wide, a phone shows the panel at full width
 MOST_LABELS, LONGEST_LABEL = 8, 20  # algorithms and characters for which labels beside the curves fit; otherwise there is a legend
 LABEL_HEIGHT = 0.062  # of the axes
-MOST_POINTS, FEWEST_POINTS = 8_000, 24  # drawn in a panel, and at least in each of its lines
+MOST_POINTS, FEWEST_POINTS = 6_000, 24  # drawn in a panel, and at least in each of its lines
 SETTINGS: dict[Any, Any] = {
     "figure.facecolor": "white",
     "axes.facecolor": "none",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -65,8 +66,29 @@ def _arrow_column(part: pd.DataFrame, name: str, kind: str, wanted: pa.DataType)
     return pa.array(part[name].to_numpy(), wanted, from_pandas=True)
 
 
+def json_text(content: Mapping[str, Any]) -> str:
+    """``content`` as JSON, sorted; each row of a list of rows stands on a line of its own. Unknown numbers are null."""
+    return _json(content) + "\n"
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, Mapping) and any(isinstance(item, (Mapping, list, tuple)) for item in value.values()):
+        return "{\n" + ",\n".join(f"{json.dumps(str(key))}: {_json(value[key])}" for key in sorted(value)) + "\n}"
+    if isinstance(value, (list, tuple)) and value and all(isinstance(item, Mapping) for item in value):
+        return "[\n" + ",\n".join(_line(item) for item in value) + "\n]"
+    return _line(value)
+
+
+def _line(value: Any) -> str:
+    return json.dumps(plain(value), sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
 def plain(value: Any) -> Any:
     """``value`` in JSON's types; NaN, infinity and missing values become null."""
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if isinstance(value, (str, int)):  # also truth values
+        return value
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -50,7 +50,7 @@ def parse_rows(content: bytes) -> Rows:
 
 def _by_arrow(content: bytes) -> Rows | None:
     """All rows at once, or None if any line is not as it should be."""
-    if not content.endswith(b"\n") or b"\n\n" in content or content.startswith(b"\n"):
+    if not content.endswith(b"\n"):
         return None
     try:
         table = arrow_json.read_json(io.BytesIO(content), read_options=arrow_json.ReadOptions(use_threads=True, block_size=ARROW_BLOCK))
@@ -68,7 +68,9 @@ def _by_arrow(content: bytes) -> Rows | None:
     places, rows = np.asarray(codes.indices), Rows()
     for code, name in enumerate(codes.dictionary.to_pylist()):
         chosen = np.flatnonzero(places == code)
-        rows.kinds[name] = {key: values[chosen] for key, values in numbers.items() if len(chosen) == len(values) or not np.isnan(values[chosen]).all()}
+        picked = {key: values[chosen] for key, values in numbers.items()}
+        whole = len(chosen) == len(places)  # of several kinds, a column without any number belongs to the others
+        rows.kinds[name] = {key: values for key, values in picked.items() if whole or not np.isnan(values).all()}
         rows.lines[name] = chosen + 1
     return rows
 

@@ -51,6 +51,7 @@ _KNOWN: dict[str, tuple[str, int, int]] = {  # name: printed name, colour, line 
     "reinforce_pp_baseline": ("REINFORCE++-baseline", 6, 1),
     "reinforce_pp": ("REINFORCE++", 6, 2),
     "remax": ("ReMax", 6, 3),
+    "mirror": ("mirror", 7, 0),  # the example of a third-party plugin
     "ppo": ("PPO", 7, 1),
     "ppo_row": ("PPO-row", 7, 2),
     "ppo_turn": ("PPO-turn", 7, 3),

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
@@ -20,6 +21,7 @@ from threespo_reports.svg import inline
 COLOURS = LinearSegmentedColormap.from_list("improvement", ["#c4500c", "#eda77a", "#eceef0", "#86bde0", "#1f7fb8"])
 DARK_TEXT = "#14171b"  # on cells, which are light on a dark page, too
 CELL = 0.52  # inches
+MANY = 8  # algorithms for which a heat map takes the whole width
 NUMBERED = 16  # algorithms up to which each cell has its number written in it
 
 
@@ -42,7 +44,7 @@ class Improvement(ReportSection):
                 picture = _canvas(of_env(table, env))
                 _panel(picture.subplots(), data, of_env(table, env), env)
                 panels.append(inline(figures.as_svg(picture, f"improvement_{number}"), f"improvement_{number}", f"Probability of improvement on {env}"))
-        blocks.pictures(panels, _file(data, table, places), _caption(), size="matrix")
+        blocks.pictures(panels, _file(data, table, places), _caption(), size="matrix" if table["algorithm"].nunique() <= MANY else "wide")
         blocks.file("improvement", table)
         return blocks.fragment()
 
@@ -70,13 +72,14 @@ def _file(data: ReportData, table: pd.DataFrame, places: list[str]) -> Figure:
 def _panel(axes: Axes, data: ReportData, table: pd.DataFrame, env: str) -> None:
     order = _order(data, table)
     place = {label: number for number, label in enumerate(order)}
-    size = 7.5 if len(order) <= 10 else 5.5
+    size, cells = 7.5 if len(order) <= 10 else 5.5, []
     for row, column, value, low, high in zip(table["algorithm"], table["other"], table["probability"], table["low"], table["high"], strict=True):
         x, y = place[column], place[row]
-        axes.add_patch(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, facecolor=COLOURS(float(value)), linewidth=0))
+        cells.append(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94))
         if len(order) <= NUMBERED:
             sure = "bold" if low > 0.5 or high < 0.5 else "normal"
             axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=size, color=DARK_TEXT, weight=sure)
+    axes.add_collection(PatchCollection(cells, facecolors=[COLOURS(float(value)) for value in table["probability"]], linewidths=0))
     axes.set_xlim(-0.5, len(order) - 0.5)
     axes.set_ylim(len(order) - 0.5, -0.5)
     axes.set_aspect("equal")
