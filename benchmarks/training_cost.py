@@ -207,7 +207,9 @@ def waiting_table(found: Runs) -> None:
     print("\nSPO++ against GRPO: an update after 64 finished episodes, 32 places in flight (GRPO: 64)")
     print(f"{'':34}{'grpo':>12}{'spopp':>12}")
     print(f"{'share of places that wait':34}{idle:12.1%}{idle_stream:12.1%}")
-    print(f"{'share of turns thrown away':34}{0:12.1%}{dropped / (completed + dropped):12.1%}")
+    lost = dropped / (completed + dropped)
+    print(f"{'share of turns thrown away':34}{0:12.1%}{lost:12.1%}")
+    print(f"{'share of places that is used':34}{1 - idle:12.1%}{(1 - idle_stream) * (1 - lost):12.1%}")
     for label, name in (("turns learned from", "train/turns"), ("CPU seconds of generation", "generation_s")):
         print(f"{label:34}{per_iteration(found['grpo'], name):12,.1f}{per_iteration(found['spopp'], name):12,.1f}")
 

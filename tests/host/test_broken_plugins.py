@@ -69,11 +69,11 @@ def test_commands_work_beside_broken_plugins(broken_path: list[Path], tmp_path: 
 
 
 def test_a_name_of_a_broken_plugin_explains_itself(make_distribution: MakeDistribution, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = "import a_library_that_nobody_has\n" + algorithm("vineppo")
+    source = "import a_library_that_nobody_has\n" + algorithm("vine_two")
     monkeypatch.syspath_prepend(str(make_distribution("bench-vine", source)))
     host = PluginHost.discover()
     with pytest.raises(UsageError, match=r"comes with a plugin that could not be loaded: bench-vine 1.0: .*a_library_that_nobody_has"):
-        host.find("algorithms", "vineppo")
+        host.find("algorithms", "vine_two")
     with pytest.raises(UsageError, match="unknown algorithm 'nothing_like_it'") as refused:
         host.find("algorithms", "nothing_like_it")
     assert "bench-vine 1.0" in refused.value.fix

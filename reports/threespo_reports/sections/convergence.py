@@ -37,7 +37,8 @@ class Curves(ReportSection):
 
 
 def _caption(data: ReportData, rows: pd.DataFrame) -> str:
-    seeds = ", ".join(f"{row['name']} {row['seeds']}" for row in records(rows))
+    numbers = {row["seeds"] for row in records(rows)}
+    seeds = f"{numbers.pop()} each" if len(numbers) == 1 else ", ".join(f"{row['name']} {row['seeds']}" for row in records(rows))
     unfinished = " Dotted lines that end with a cross are runs that did not finish; they enter no mean." if not data.runs["counted"].all() else ""
     smoothing = "No smoothing." if data.smooth == 1 else f"All curves are trailing means over {data.smooth} evaluations; no number of this report is smoothed."
     return (

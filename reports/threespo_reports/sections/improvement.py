@@ -72,7 +72,7 @@ def _file(data: ReportData, table: pd.DataFrame, places: list[str]) -> Figure:
 def _panel(axes: Axes, data: ReportData, table: pd.DataFrame, env: str) -> None:
     order = _order(data, table)
     place = {label: number for number, label in enumerate(order)}
-    size, cells = 7.5 if len(order) <= 10 else 5.5, []
+    size, cells = 7.5 if len(order) <= NUMBERED else 12, []
     for row, column, value, low, high in zip(table["algorithm"], table["other"], table["probability"], table["low"], table["high"], strict=True):
         x, y = place[column], place[row]
         cells.append(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94))
