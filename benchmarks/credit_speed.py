@@ -179,8 +179,11 @@ def peak_shares(parts: Sequence[Part], size: int) -> list[float]:
 
 def compare(part: Part, turns: TurnBatch, loop_turns: int, repeat: int) -> float:
     """Print the times of one computation; returns the least of ours. Raises SystemExit if a loop gives another result."""
-    found = [seconds(part.ours, turns) for _ in range(repeat)]
-    ours = min(spent for spent, _ in found)
+    ours, result = seconds(part.ours, turns)
+    for _ in range(repeat - 1):
+        del result  # the next one takes its memory
+        spent, result = seconds(part.ours, turns)
+        ours = min(ours, spent)
     line = f"{part.name:30}{ours * 1000:10,.1f}"
     for loop in (part.loop, part.published):
         if loop is None or len(turns) > min(loop_turns, loop.limit):
@@ -189,7 +192,7 @@ def compare(part: Part, turns: TurnBatch, loop_turns: int, repeat: int) -> float
         spent, expected = seconds(loop.run, turns)
         if spent < 1:
             spent = min(spent, *(seconds(loop.run, turns)[0] for _ in range(repeat)))
-        if not part.same(found[0][1], expected):
+        if not part.same(result, expected):
             raise SystemExit(f"{part.name}: a loop gives something else for {len(turns):,} turns")
         line += f"{spent * 1000:14,.0f}{spent / ours:8,.0f}"
     print(line, flush=True)

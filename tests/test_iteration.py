@@ -60,16 +60,17 @@ def test_padding_rows_count_for_nothing() -> None:
     assert summary(replace(padded, padding=np.arange(len(padded)) >= len(turns))) == summary(turns)
 
 
-def test_means_are_weighted_by_turns_maxima_are_maxima_and_steps_are_summed() -> None:
+def test_means_are_weighted_by_turns_maxima_are_maxima_and_amounts_are_summed() -> None:
     turns, measured = sample_turns(), IterationMetrics()
     one, three = turns.take(np.arange(10)), turns.take(np.arange(30))
-    measured.add(one, credit(one, spread=1.0), {"loss": 2.0, "logprob_gap_max": 5.0, "optimizer_steps": 2})
-    measured.add(three, credit(three, spread=5.0), {"loss": 6.0, "logprob_gap_max": 3.0, "optimizer_steps": 1})
+    measured.add(one, credit(one, spread=1.0), {"loss": 2.0, "logprob_gap_max": 5.0, "optimizer_steps": 2, "tokens": 30})
+    measured.add(three, credit(three, spread=5.0), {"loss": 6.0, "logprob_gap_max": 3.0, "optimizer_steps": 1, "tokens": 50})
     row = measured.summary()
     assert row["spread"] == pytest.approx(4.0)
     assert row["update/loss"] == pytest.approx(5.0)
     assert row["update/logprob_gap_max"] == 5.0
     assert row["update/optimizer_steps"] == 3
+    assert row["update/tokens"] == 80
 
 
 def test_values_that_are_not_finite_do_not_spoil_a_mean() -> None:

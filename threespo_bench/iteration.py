@@ -10,6 +10,7 @@ from threespo_bench.contracts.algorithm import Credit
 from threespo_bench.turns import TurnBatch
 
 _MAXIMA = ("logprob_gap_max", "ratio_max", "grad_norm_max")
+_SUMS = ("update/optimizer_steps", "update/tokens", "update/rows", "update/pairs")
 
 
 class IterationMetrics:
@@ -38,7 +39,7 @@ class IterationMetrics:
             self._merge(name, float(value), weight)
 
     def summary(self) -> dict[str, float]:
-        """One row of metrics; means are weighted by the number of turns, ``optimizer_steps`` is a sum."""
+        """One row of metrics; means are weighted by the number of turns; how much was learned from (steps, rows, tokens, pairs) is a sum."""
         row: dict[str, float] = {
             "train/batches": self._batches,
             "train/turns": self._turns,
@@ -49,13 +50,13 @@ class IterationMetrics:
             "train/response_tokens": self._tokens / self._turns if self._turns else float("nan"),
         }
         row |= {name: total / self._weights[name] for name, total in self._sums.items() if self._weights[name]}
-        row |= {name: self._sums[name] for name in self._sums if name.endswith("optimizer_steps")}
+        row |= {name: self._sums[name] for name in _SUMS if name in self._sums}
         return row | self._maxima
 
     def _merge(self, name: str, value: float, weight: float) -> None:
         if name.rsplit("/", 1)[-1] in _MAXIMA:
             self._maxima[name] = max(value, self._maxima.get(name, value))
-        elif name.endswith("optimizer_steps"):
+        elif name in _SUMS:
             self._sums[name] += value
         elif np.isfinite(value):
             self._sums[name] += value * weight

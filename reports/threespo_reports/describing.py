@@ -73,9 +73,9 @@ def _largest(columns: list[np.ndarray]) -> float | None:
 
 
 def _trained_tokens(columns: Columns) -> float:
-    """Tokens that entered updates; NaN where an iteration had several batches, because their mean is recorded and not their sum."""
-    tokens, batches = columns.get("update/tokens"), columns.get("train/batches")
-    if tokens is None or batches is None or not (batches == 1).all() or not np.isfinite(tokens).all():
+    """Tokens that entered updates; NaN where an iteration does not say."""
+    tokens = columns.get("update/tokens")
+    if tokens is None or not np.isfinite(tokens).all():
         return math.nan
     return math.fsum(tokens)
 

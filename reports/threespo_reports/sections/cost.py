@@ -44,8 +44,7 @@ class Cost(ReportSection):
                     blocks.table(_time(data, rows))
         blocks.text(
             "Per run, mean over seeds. Generated tokens are the responses, prompt tokens what was read for them. Trained tokens are those that "
-            "entered updates; blank where an iteration had several batches, which log their mean. Evaluation is not charged to the budget; seconds depend "
-            "on the machine and its load.",
+            "entered updates. Evaluation is not charged to the budget; seconds depend on the machine and its load.",
             mark="muted",
         )
         if len(data.summary):
