@@ -89,7 +89,7 @@ class RunConfig:
     seed: int = 0
     out: str = "runs"
     experiment: str = "default"
-    budget: Limits = field(default_factory=lambda: Limits(env_steps=40_000))
+    budget: Limits = field(default_factory=lambda: Limits(env_steps=16_000))
     evaluation: Evaluation = field(default_factory=Evaluation)
     rollout: Rollout = field(default_factory=Rollout)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
