@@ -56,7 +56,7 @@ class Rows:
     """What the functions of verl read.
 
     Attributes:
-        reward, mask: (R, T) float32 and int64. index: (R,) the group of each row.
+        reward, mask: (R, T) float64 and int64. index: (R,) the group of each row.
         row, column: (N, T) where each token of the batch lies.
     """
 
@@ -68,11 +68,11 @@ class Rows:
 
     def back(self, per_token: torch.Tensor, turns: TurnBatch) -> np.ndarray:
         """(N, T) what the function answered, in the places of the batch."""
-        return np.where(turns.response_mask, per_token.double().numpy()[self.row, self.column], 0.0)
+        return np.where(turns.response_mask, per_token.numpy()[self.row, self.column], 0.0)
 
     def spread(self, per_token: np.ndarray) -> torch.Tensor:
-        """(R, T) float32 a column of the batch in the places of the rows; 99 where these have no token."""
-        out = np.full(self.mask.shape, 99.0, np.float32)
+        """(R, T) float64 a column of the batch in the places of the rows; 99 where these have no token."""
+        out = np.full(self.mask.shape, 99.0)
         out[self.row, self.column] = per_token
         return torch.from_numpy(out)
 
@@ -91,7 +91,7 @@ def by_trajectory(turns: TurnBatch, reward: np.ndarray) -> Rows:
 
 def _rows(turns: TurnBatch, reward: np.ndarray, row: np.ndarray, column: np.ndarray) -> Rows:
     shape = (int(row.max()) + 1, int(column.max()) + 1)
-    mask, token_reward = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+    mask, token_reward = np.zeros(shape, np.int64), np.zeros(shape)
     mask[row, column] = turns.response_mask
     at = np.arange(len(turns)), WIDTH - 1 - np.argmax(turns.response_mask[:, ::-1], axis=1)
     token_reward[row[at], column[at]] = reward

@@ -128,7 +128,7 @@ def test_remax(core_algos, agree, seed):
     for shape in SHAPES:
         turns = random_turns(seed, shape)
         rows = by_turn(turns, charged(turns))
-        baseline = torch.from_numpy(turns.extras["baseline_return"].astype(np.float32))
+        baseline = torch.from_numpy(turns.extras["baseline_return"])
         found, _ = core_algos.compute_remax_outcome_advantage(rows.reward, baseline, rows.mask)
         agree(algorithm("remax").credit(turns).advantages, rows.back(found, turns), str(shape))
 
