@@ -136,4 +136,8 @@ class Watchdog:
                 self._announce(f"nothing has moved for {waited:.0f} s while {self._where()}; the run fails after {self._limit:.0f} s")
 
     def _alarm(self, number: int, frame: FrameType | None) -> None:
+        if time.monotonic() - self._moved < self._limit:  # somebody else's alarm
+            if callable(self._former):
+                self._former(number, frame)
+            return
         raise EngineError(f"nothing has moved for {self._limit:.0f} s while {self._where()}: an environment, the engine or a scorer hangs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 import time
 from itertools import pairwise
@@ -173,3 +174,14 @@ def test_memory_is_in_the_timings(reference):
     assert [(row["kind"], row["iteration"], row["env_steps"]) for row in rows] == [(row["kind"], row["iteration"], row["env_steps"]) for row in metrics]
     assert all(row["peak_memory_mb"] >= row["memory_mb"] > 10 for row in rows)
     assert all(earlier["seconds"] <= later["seconds"] for earlier, later in pairwise(rows))
+
+
+def test_an_alarm_that_somebody_else_set_is_passed_on():
+    heard = []
+    former = signal.signal(signal.SIGALRM, lambda *what: heard.append(what))
+    try:
+        with Watchdog(lambda text: None, lambda: "nowhere", limit=60.0):
+            signal.raise_signal(signal.SIGALRM)
+    finally:
+        signal.signal(signal.SIGALRM, former)
+    assert len(heard) == 1

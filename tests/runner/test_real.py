@@ -11,8 +11,8 @@ from tests.runner.conftest import Watcher, fingerprint
 from threespo_bench.assembly import dry_run
 from threespo_bench.config.compose import compose
 from threespo_bench.experiment import execute, plan
-from threespo_bench.manifest import MATCHED
 from threespo_bench.host import PluginHost
+from threespo_bench.manifest import MATCHED
 from threespo_bench.runner import resume, run
 
 pytest.importorskip("torch")

@@ -14,7 +14,7 @@ The new run gets the recorded configuration and takes as long as the old one did
 
 threespo-bench reproduce runs/default/3spo-household-seed0
 
-threespo-bench reproduce runs/default/3spo-household-seed0 --out /tmp/again
+threespo-bench reproduce runs/default/3spo-household-seed0 --out again
 """
 
 
