@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -23,9 +24,15 @@ SINGLETON = [[1, 3], [2], [1], [1, 1, 2]]
 """Two groups have one trajectory, one of them of a single turn."""
 
 
+@lru_cache
+def _host() -> PluginHost:
+    return PluginHost.from_plugins([threespo_algorithms])
+
+
+@lru_cache
 def algorithm(name: str, *overrides: str, preset: str | None = None) -> Algorithm:
     """A built-in algorithm, with the defaults of its YAML or a preset."""
-    return make_algorithms([Choice(name, name, preset)], overrides, PluginHost.from_plugins([threespo_algorithms]))[name]
+    return make_algorithms([Choice(name, name, preset)], overrides, _host())[name]
 
 
 def random_turns(seed: int, shape: Sequence[Sequence[int]], wins: bool = False) -> TurnBatch:

@@ -95,8 +95,7 @@ def test_compact_for_two() -> None:
         ("go to fridge 1", "You arrive at fridge 1. The fridge 1 is open. In it, you see a apple 2, and a apple 1."),
     ]
     assert compact("put two apple in shelf", turns).endswith(
-        "see apple 2 apple 1 . done apple 3 in shelf 1 . here apple 2 apple 1 . "
-        "goal two apple in shelf . hold nothing . at fridge 1 open ."
+        "see apple 2 apple 1 . done apple 3 in shelf 1 . here apple 2 apple 1 . goal two apple in shelf . hold nothing . at fridge 1 open ."
     )
 
 
