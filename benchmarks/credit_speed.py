@@ -1,6 +1,6 @@
 """How fast turns are credited: the implementation next to plain Python loops over rows, and how time and memory grow with the batch.
 
-    python benchmarks/credit_speed.py [--turns N ...] [--loop-turns N] [--repeat N] [--parts WORD ...]
+    python benchmarks/credit_speed.py [--turns N ...] [--loop-turns N] [--repeat N] [--parts WORD ...] [--own-texts]
 
 Two loops compute the same formulas (see ``credit_loops.py``), and every result is compared with theirs. All times are CPU time of this one
 process. Every call gets a batch that has not been computed with, so nothing is remembered from the one before.
@@ -14,7 +14,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import credit_loops as loops
@@ -36,11 +36,13 @@ TOLERANCE = 1e-9
 # ---- batches
 
 
-def synthetic_batch(turns: int, seed: int = 0) -> TurnBatch:
+def synthetic_batch(turns: int, seed: int = 0, own_texts: bool = False) -> TurnBatch:
     """Groups of 8 episodes of 5 to 50 turns; half of them end with the reward 10. States are texts of 64 kinds, early ones more frequent.
 
-    Each row has texts of its own, as rows have that come from a sampler or a file. Only columns that credit is computed from are there.
+    Equal texts are one object, as in batches that come from a sampler or a file; with ``own_texts`` each row has texts of its own, as in columns that
+    somebody made otherwise. Besides what credit is computed from there are the tokens and their log-probabilities, which every sampler writes.
     """
+    column = partial(np.array, dtype=object) if own_texts else object_column
     rng = np.random.default_rng(seed)
     lengths = rng.integers(5, 51, turns // 5 + 1)
     lengths = lengths[: int(np.searchsorted(np.cumsum(lengths), turns)) + 1]
@@ -49,15 +51,17 @@ def synthetic_batch(turns: int, seed: int = 0) -> TurnBatch:
     last = step == np.repeat(lengths, lengths) - 1
     reward = np.where(last & (rng.random(len(episode)) < 0.5), 10.0, 0.0)
     state = (TEXTS * rng.random(len(episode)) ** 2).astype(int)
-    episode, step, reward, state = (column[:turns] for column in (episode, step, reward, state))
+    episode, step, reward, state = (values[:turns] for values in (episode, step, reward, state))
     return TurnBatch(
-        group_id=object_column([f"0/{number // GROUP_SIZE}" for number in episode.tolist()]),
-        traj_id=object_column([f"0/{number // GROUP_SIZE}/{number % GROUP_SIZE}" for number in episode.tolist()]),
+        group_id=column([f"0/{number // GROUP_SIZE}" for number in episode.tolist()]),
+        traj_id=column([f"0/{number // GROUP_SIZE}/{number % GROUP_SIZE}" for number in episode.tolist()]),
         step_id=step,
         step_reward=reward,
-        anchor_obs=object_column([text_of_state(number) for number in state.tolist()]),
+        anchor_obs=column([text_of_state(number) for number in state.tolist()]),
         action_valid=rng.random(turns) < 0.9,
         response_mask=np.arange(TOKENS) < rng.integers(4, TOKENS + 1, turns)[:, None],
+        response_ids=np.ones((turns, TOKENS), np.int32),
+        old_log_probs=np.full((turns, TOKENS), -1.0),
     )
 
 
@@ -104,14 +108,15 @@ class Part:
     same: Callable[[Any, Any], bool] = close
 
 
-def values_of(turns: TurnBatch) -> np.ndarray:
+@lru_cache
+def values_of(turns: int) -> np.ndarray:
     """(N,) values that are not equal inside groups."""
-    return np.sin(np.arange(len(turns)))
+    return np.sin(np.arange(turns))
 
 
 def our_group_statistics(turns: TurnBatch) -> np.ndarray:
     """(N,) the values relative to their task."""
-    values = values_of(turns)
+    values = values_of(len(turns))
     return normalise(values, group_statistics(values, turns.codes("group_id"), turns.real), by_std=True, epsilon=loops.EPSILON)
 
 
@@ -129,8 +134,8 @@ PARTS = (
     Part(
         "group statistics",
         our_group_statistics,
-        Loop(lambda turns: loops.loop_group_statistics(values_of(turns), turns.group_id)),
-        Loop(lambda turns: loops.published_group_statistics(values_of(turns), turns.group_id)),
+        Loop(lambda turns: loops.loop_group_statistics(values_of(len(turns)), turns.group_id)),
+        Loop(lambda turns: loops.published_group_statistics(values_of(len(turns)), turns.group_id)),
     ),
     Part(
         "discounted returns",
@@ -160,11 +165,11 @@ def seconds(function: Callable[[TurnBatch], Any], turns: TurnBatch) -> tuple[flo
     return time.process_time() - start, result
 
 
-def peak_shares(parts: Sequence[Part], size: int) -> list[float]:
+def peak_shares(parts: Sequence[Part], size: int, own_texts: bool) -> list[float]:
     """The most memory that each call takes besides its batch, its result included, in sizes of the batch."""
     gc.collect()
     tracemalloc.start()
-    turns = synthetic_batch(size)
+    turns = synthetic_batch(size, own_texts=own_texts)
     own = tracemalloc.get_traced_memory()[0]
     shares = []
     for part in parts:
@@ -199,11 +204,11 @@ def compare(part: Part, turns: TurnBatch, loop_turns: int, repeat: int) -> float
     return ours
 
 
-def measure(parts: Sequence[Part], sizes: Sequence[int], loop_turns: int, repeat: int) -> None:
+def measure(parts: Sequence[Part], sizes: Sequence[int], loop_turns: int, repeat: int, own_texts: bool = False) -> None:
     """Print a table of ratios for each size, then the growth of time and memory."""
     best: dict[str, list[float]] = {part.name: [] for part in parts}
     for size in sizes:
-        turns = synthetic_batch(size)
+        turns = synthetic_batch(size, own_texts=own_texts)
         print(f"\n{size:,} turns, milliseconds\n{'':30}{'here':>10}{'plain loop':>14}{'ratio':>8}{'published':>14}{'ratio':>8}")
         for part in parts:
             best[part.name].append(compare(part, turns, loop_turns, repeat))
@@ -212,7 +217,7 @@ def measure(parts: Sequence[Part], sizes: Sequence[int], loop_turns: int, repeat
     for name, times in best.items():
         print(f"{name:30}" + "".join(f"{spent:12.4f}" for spent in times))
     print(f"\n{'peak memory, times the input':30}{head}")
-    shares = [peak_shares(parts, size) for size in sizes]
+    shares = [peak_shares(parts, size, own_texts) for size in sizes]
     for part, *of_part in zip(parts, *shares, strict=True):
         print(f"{part.name:30}" + "".join(f"{share:12.2f}" for share in of_part))
 
@@ -224,9 +229,10 @@ def main() -> None:
     parser.add_argument("--loop-turns", type=int, default=131_072, help="the largest batch that the loops run on")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--parts", nargs="+", default=[""], metavar="WORD", help="only computations whose name has one of these words")
+    parser.add_argument("--own-texts", action="store_true", help="no two rows share the object of an id or a text")
     options = parser.parse_args()
     chosen = [part for part in PARTS if any(word in part.name for word in options.parts)]
-    measure(chosen, options.turns, options.loop_turns, options.repeat)
+    measure(chosen, options.turns, options.loop_turns, options.repeat, options.own_texts)
 
 
 if __name__ == "__main__":

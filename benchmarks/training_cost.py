@@ -170,7 +170,13 @@ def memory_table(found: Runs) -> None:
 def generation(iterations: int) -> Arms:
     """SPO-chain values few states, VinePPO all."""
     common = [f"budget.iterations={iterations}", *EPISODES]
-    return {"vineppo": common, "spo_segment_chain": common}
+    every_turn = [
+        "algorithm.boundary_interval=1",
+        "algorithm.max_boundaries=12",
+        "algorithm.optimization.epochs=1",
+        "algorithm.optimization.mini_batch_turns=512",
+    ]
+    return {"vineppo": [*common, *every_turn], "spo_segment_chain": common}
 
 
 def generation_table(found: Runs) -> None:

@@ -45,6 +45,10 @@ class Learner:
         self.texts += texts
         return np.array([[len(text), ord(text[0])] for text in texts], float)
 
+    def embed_prompts(self, prompts: Sequence[np.ndarray]) -> np.ndarray:
+        self.asked.append("embed_prompts")
+        return self._sums(prompts)[:, None]
+
     def _sums(self, prompts: Sequence[np.ndarray]) -> np.ndarray:
         assert all(prompt.dtype == np.int32 for prompt in prompts)
         self.prompts = [prompt.tolist() for prompt in prompts]
@@ -109,6 +113,15 @@ def test_embeddings_of_equal_texts_are_computed_once():
     turns, learner = completed("embeddings")
     assert learner.texts == ["door", "lamp"]
     assert [vector.tolist() for vector in turns.extras["embedding"]] == [[4, ord("l")], [4, ord("d")], [4, ord("l")]]
+
+
+def test_embeddings_of_equal_prompts_are_computed_once():
+    turns, learner = batch(), Learner()
+    turns.prompt_ids = object_column([np.array([5, 6]), np.array([2]), (5, 6)])
+    complete(turns, frozenset({"prompt_embeddings"}), learner)  # type: ignore[arg-type]
+    assert learner.asked == ["embed_prompts"] and learner.prompts == [[2], [5, 6]]
+    assert [vector.tolist() for vector in turns.extras["prompt_embedding"]] == [[11], [2], [11]]
+    assert "embedding" not in turns.extras
 
 
 def test_columns_survive_a_selection_of_rows():

@@ -83,6 +83,12 @@ class ToyTracker:
     Config = NoOptions
 
 
+class ToyLauncher:
+    """Never run."""
+
+    Config = NoOptions
+
+
 def model_path() -> str:
     """No such folder."""
     return "/nowhere"
@@ -116,7 +122,9 @@ def toy_plugin() -> ModuleType:
             entries.EnvironmentEntry("rooms", "tests.toys:ToyEnvironment", "a toy with a file", defaults="tests.config:toy_env.yaml"),
         ],
         engines=[entries.EngineEntry("embedded", "tests.toys:ToyEngine", "a toy")],
+        rollouts=[entries.RolloutEntry("hf", "threespo_bench.contracts.rollout:OwnSampling", "a toy")],
         trackers=[entries.TrackerEntry("mlflow", "tests.toys:ToyTracker", "a toy"), entries.TrackerEntry("none", "tests.toys:ToyTracker", "a toy")],
+        launchers=[entries.LauncherEntry("local", "tests.toys:ToyLauncher", "a toy")],
         models=[entries.ModelEntry("household_tiny", "tests.toys:model_path", "a toy", ("household-tiny",))],
     )
 

@@ -16,9 +16,11 @@ from threespo_bench.config.schema import RunConfig
 from threespo_bench.contracts.algorithm import Algorithm
 from threespo_bench.contracts.engine import Engine
 from threespo_bench.contracts.environment import Environment, Task
+from threespo_bench.contracts.rollout import ROLLOUT_CAPABILITIES, Rollout
 from threespo_bench.errors import DataError, UsageError
 from threespo_bench.host import PluginHost
 from threespo_bench.seeding import Streams
+from threespo_bench.store import free_run_path
 from threespo_bench.tasks import TaskStream
 from threespo_bench.training import TrainingRun
 
@@ -35,7 +37,7 @@ def build(config: RunConfig, host: PluginHost) -> TrainingRun:
     """
     parts = load_parts(config, host)
     streams = Streams(config.seed)
-    engine = parts.engine_class(config.engine.options, model_path(config, host), config.seed)
+    engine = parts.engine_class(config.engine.options, model_path(config, host), config.seed, parts.rollout)
     engine.prepare(parts.algorithm.needs)
     return TrainingRun(
         config=config,
@@ -58,6 +60,7 @@ class Parts:
     algorithm: Algorithm
     environment: Environment
     engine_class: type[Engine]
+    rollout: Rollout
     training_tasks: Sequence[Task]
     evaluation_tasks: Sequence[Task]
 
@@ -67,26 +70,32 @@ def load_parts(config: RunConfig, host: PluginHost) -> Parts:
     algorithm: Algorithm = _load(host, "algorithms", config.algorithm.name)(config.algorithm.options)
     environment_class: type[Environment] = _load(host, "environments", config.env.name)
     engine_class: type[Engine] = _load(host, "engines", config.engine.name)
+    rollout = Rollout(config.rollout.name, config.rollout.options, _load(host, "rollouts", config.rollout.name))
     environment = environment_class(config.env.options)
     _check_needs(config, algorithm, engine_class)
+    _check_rollout(config, algorithm, engine_class, rollout)
     _check_anchor(config, environment)
+    engine_class.check(config.engine.options, Path(model_path(config, host)).expanduser(), rollout)
     training = _tasks(environment, config.train_split, config.env.name)
     evaluation = _tasks(environment, config.evaluation.split, config.env.name)
-    return Parts(algorithm, environment, engine_class, training, list(islice(evaluation, config.evaluation.episodes)))
+    return Parts(algorithm, environment, engine_class, rollout, training, list(islice(evaluation, config.evaluation.episodes)))
 
 
 def dry_run(config: RunConfig, host: PluginHost) -> dict[str, Any]:
-    """What a run would be, as plain data: everything but the engine is built, nothing is written. Raises as :func:`build`."""
+    """What a run would be, as plain data: everything but the engine is built, nothing is written. Raises as :func:`build`.
+
+    ``iterations_at_least`` is None where nothing is known before.
+    """
     parts = load_parts(config, host)
     model = Path(model_path(config, host)).expanduser()
     return {
-        "run": (Path(config.out) / config.experiment / run_name(host, config)).as_posix(),
+        "run": free_run_path(Path(config.out), config.experiment, run_name(host, config)).as_posix(),
         "config": to_plain(config),
         "training_tasks": len(parts.training_tasks),
         "evaluation_tasks": len(parts.evaluation_tasks),
         "model": str(model),
         "parameters": parameter_count(model),
-        "iterations_at_least": _fewest_iterations(config, parts.environment),
+        "iterations_at_least": _fewest_iterations(config, parts),
         "warnings": warnings(config, parts),
     }
 
@@ -101,15 +110,18 @@ def parameter_count(model: Path) -> int | None:
     return total or None
 
 
-def _fewest_iterations(config: RunConfig, environment: Environment) -> int | None:
-    """Iterations if every episode took the whole step limit; None where the budget is not one of environment steps or iterations."""
-    options, limits = config.algorithm.options, config.budget
-    episodes = options.tasks_per_iteration * getattr(options, "group_size", 1)
-    steps = episodes * (config.rollout.max_turns or environment.max_turns)
-    found = [limits.iterations] if limits.iterations else []
-    if limits.env_steps:
-        found.append(ceil(limits.env_steps / steps))
-    return min(found, default=None)
+def _fewest_iterations(config: RunConfig, parts: Parts) -> int | None:
+    """Iterations if each of them takes as many environment steps as it can; None if that has no bound, or if tokens or updates can end the run before."""
+    limits = config.budget
+    if limits.tokens or limits.updates:
+        return None
+    if not limits.env_steps:
+        return limits.iterations
+    most = parts.algorithm.most_env_steps(config.rollout.options.max_turns or parts.environment.max_turns)
+    if not most:
+        return None
+    fewest = ceil(limits.env_steps / most)
+    return min(fewest, limits.iterations) if limits.iterations else fewest
 
 
 def model_path(config: RunConfig, host: PluginHost) -> str:
@@ -157,6 +169,14 @@ def _check_needs(config: RunConfig, algorithm: Algorithm, engine: type[Engine]) 
             f"the objective of {config.algorithm.name} needs a reference policy, which engine {config.engine.name} does not offer",
             fix="set algorithm.objective.kl_coef=0 if it has that option, or choose another engine",
         )
+
+
+def _check_rollout(config: RunConfig, algorithm: Algorithm, engine: type[Engine], rollout: Rollout) -> None:
+    if not engine.works_with(rollout):
+        raise UsageError(f"engine {config.engine.name} does not work with rollout={rollout.name}", fix="rollout=hf, or another engine")
+    missing = sorted(algorithm.needs & ROLLOUT_CAPABILITIES - rollout.target.capabilities)
+    if missing:
+        raise UsageError(f"algorithm {config.algorithm.name} needs {' and '.join(missing)}, which rollout={rollout.name} does not offer", fix="rollout=hf")
 
 
 def _check_anchor(config: RunConfig, environment: Environment) -> None:

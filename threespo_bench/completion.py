@@ -7,7 +7,8 @@ else is added follows from the algorithm's ``needs``:
 * ``critic``: ``turns.values`` (N, T), and ``next_value`` (N,), the value of the state after the turn where the sampler kept its prompt;
 * ``value_tokens``: ``value_logit``, ``action_value_logit`` and ``next_value_logit``, (N,) each: the difference of the two reserved tokens' logits
   before the response, after it, and in the state after the turn;
-* ``embeddings``: ``embedding``, (N,) vectors of the observations that the turns acted on.
+* ``embeddings``: ``embedding``, (N,) vectors of the observations that the turns acted on;
+* ``prompt_embeddings``: ``prompt_embedding``, (N,) vectors of the turns' prompts, which may show more than the observation: the task, what was done.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ def complete(turns: TurnBatch, needs: frozenset[str], learner: Learner) -> None:
         turns.extras["next_value_logit"] = learner.prompt_value_logits(_next_prompts(turns))
     if "embeddings" in needs:
         turns.extras["embedding"] = _embeddings(turns, learner)
+    if "prompt_embeddings" in needs:
+        turns.extras["prompt_embedding"] = _prompt_embeddings(turns, learner)
 
 
 def _next_prompts(turns: TurnBatch) -> list[np.ndarray]:
@@ -49,3 +52,12 @@ def _embeddings(turns: TurnBatch, learner: Learner) -> np.ndarray:
     distinct = sorted(set(texts))
     vectors = dict(zip(distinct, learner.embed(distinct), strict=True))
     return object_column([vectors[text] for text in texts])
+
+
+def _prompt_embeddings(turns: TurnBatch, learner: Learner) -> np.ndarray:
+    """(N,) vectors; equal prompts are computed once."""
+    turns.require(("prompt_ids",), "embedding prompts")
+    prompts = [tuple(np.asarray(prompt).tolist()) for prompt in turns.prompt_ids]
+    distinct = sorted(set(prompts))
+    vectors = dict(zip(distinct, learner.embed_prompts([np.array(prompt, np.int32) for prompt in distinct]), strict=True))
+    return object_column([vectors[prompt] for prompt in prompts])

@@ -62,6 +62,12 @@ class NotReproduced(BenchError):
     exit_code = 8
 
 
+class TrackerError(BenchError):
+    """A tracking server cannot be reached or did not take everything; the run folders have it all."""
+
+    exit_code = 9
+
+
 class Interrupted(BenchError):
     """The user pressed Ctrl-C (or the process got SIGTERM); the run can be resumed."""
 

@@ -11,6 +11,7 @@ budget: {env_steps: 16000}
 overrides: {evaluation.episodes: 64}
 baseline: grpo
 jobs: 2
+launcher: {name: ray, gpus: 1}   # by default local
 out: runs
 """
 
@@ -28,7 +29,7 @@ from threespo_bench.budget import Limits
 from threespo_bench.errors import UsageError, suggest
 from threespo_bench.experiment_plan import Variant
 
-_KEYS = ("name", "algorithms", "environments", "seeds", "budget", "overrides", "baseline", "jobs", "out")
+_KEYS = ("name", "algorithms", "environments", "seeds", "budget", "overrides", "baseline", "jobs", "launcher", "out")
 _ALGORITHM_KEYS = ("name", "preset", "label", "overrides")
 _PLAIN = re.compile(r"[A-Za-z0-9_./:-]+")
 _WORDS = ("true", "false", "null", "nan", "inf")
@@ -40,7 +41,7 @@ class ExperimentFile:
 
     Attributes:
         name: the experiment. algorithms: with what only their runs get. environments, seeds: as lists. budget, overrides: override texts for every run.
-        baseline, jobs, out: as the options of ``compare``.
+        baseline, jobs, out: as the options of ``compare``. launcher: overrides that choose it.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ExperimentFile:
     overrides: tuple[str, ...] = ()
     baseline: str | None = None
     jobs: int | None = None
+    launcher: tuple[str, ...] = ()
     out: str | None = None
 
 
@@ -74,6 +76,7 @@ def read_experiment_file(path: Path) -> ExperimentFile:
         overrides=tuple(reader.overrides(data.get("overrides"), ("overrides",))),
         baseline=reader.text(data, "baseline"),
         jobs=reader.jobs(data.get("jobs")),
+        launcher=tuple(reader.launcher(data.get("launcher"))),
         out=reader.text(data, "out"),
     )
 
@@ -172,6 +175,15 @@ class _Reader:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise self.wrong(("jobs",), f"jobs must be a whole number of at least 1, not {_shown(value)}")
         return value
+
+    def launcher(self, value: Any) -> Iterator[str]:
+        """A name, or a mapping of options with the name among them, as overrides."""
+        if value is None:
+            return
+        options = value if isinstance(value, dict) else {"name": value}
+        if "name" in options:
+            yield override_text("launcher", self.word(options["name"], ("launcher", "name")))
+        yield from self._nested({key: item for key, item in options.items() if key != "name"}, ("launcher",), "launcher.")
 
     def overrides(self, value: Any, place: Place) -> list[str]:
         """Overrides as a mapping of keys, nested or dotted, or as a list of ``key=value``."""

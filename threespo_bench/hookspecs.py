@@ -15,7 +15,16 @@ from collections.abc import Iterable
 
 import pluggy
 
-from threespo_bench.contracts.entries import AlgorithmEntry, EngineEntry, EnvironmentEntry, ModelEntry, ReportEntry, TrackerEntry
+from threespo_bench.contracts.entries import (
+    AlgorithmEntry,
+    EngineEntry,
+    EnvironmentEntry,
+    LauncherEntry,
+    ModelEntry,
+    ReportEntry,
+    RolloutEntry,
+    TrackerEntry,
+)
 
 PROJECT = "threespo_bench"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -38,6 +47,11 @@ def threespo_engines() -> Iterable[EngineEntry]:
 
 
 @hookspec
+def threespo_rollouts() -> Iterable[RolloutEntry]:
+    """Rollout servers this plugin adds: ``rollout=NAME``."""
+
+
+@hookspec
 def threespo_models() -> Iterable[ModelEntry]:
     """Named models this plugin adds: ``model=NAME`` instead of ``model.path=FOLDER``."""
 
@@ -45,6 +59,11 @@ def threespo_models() -> Iterable[ModelEntry]:
 @hookspec
 def threespo_trackers() -> Iterable[TrackerEntry]:
     """Trackers this plugin adds: ``tracker=NAME``."""
+
+
+@hookspec
+def threespo_launchers() -> Iterable[LauncherEntry]:
+    """Launchers this plugin adds: ``compare --launcher NAME``."""
 
 
 @hookspec

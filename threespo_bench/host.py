@@ -18,7 +18,17 @@ from typing import Any
 import pluggy
 
 from threespo_bench import discovery, hookspecs, identity
-from threespo_bench.contracts.entries import AlgorithmEntry, EngineEntry, Entry, EnvironmentEntry, ModelEntry, ReportEntry, TrackerEntry
+from threespo_bench.contracts.entries import (
+    AlgorithmEntry,
+    EngineEntry,
+    Entry,
+    EnvironmentEntry,
+    LauncherEntry,
+    ModelEntry,
+    ReportEntry,
+    RolloutEntry,
+    TrackerEntry,
+)
 from threespo_bench.discovery import IN_MEMORY, REPLACE_VARIABLE, Choice, Source
 from threespo_bench.errors import PluginError, UsageError, suggest
 from threespo_bench.hook_checks import check_entry, misspelt_hooks
@@ -39,8 +49,10 @@ KINDS: dict[str, Kind] = {
     "algorithms": Kind("algorithm", "threespo_algorithms", AlgorithmEntry),
     "environments": Kind("environment", "threespo_environments", EnvironmentEntry),
     "engines": Kind("engine", "threespo_engines", EngineEntry),
+    "rollouts": Kind("rollout", "threespo_rollouts", RolloutEntry),
     "models": Kind("model", "threespo_models", ModelEntry),
     "trackers": Kind("tracker", "threespo_trackers", TrackerEntry),
+    "launchers": Kind("launcher", "threespo_launchers", LauncherEntry),
     "reports": Kind("report", "threespo_report_sections", ReportEntry),
 }
 
@@ -186,6 +198,11 @@ class PluginHost:
         return MappingProxyType(self._found["engines"])
 
     @property
+    def rollouts(self) -> Mapping[str, Contribution]:
+        """Rollouts by name."""
+        return MappingProxyType(self._found["rollouts"])
+
+    @property
     def models(self) -> Mapping[str, Contribution]:
         """Models by name."""
         return MappingProxyType(self._found["models"])
@@ -194,6 +211,11 @@ class PluginHost:
     def trackers(self) -> Mapping[str, Contribution]:
         """Trackers by name."""
         return MappingProxyType(self._found["trackers"])
+
+    @property
+    def launchers(self) -> Mapping[str, Contribution]:
+        """Launchers by name."""
+        return MappingProxyType(self._found["launchers"])
 
     @property
     def reports(self) -> Mapping[str, Contribution]:

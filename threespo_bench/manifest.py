@@ -49,7 +49,7 @@ def describe(run: TrainingRun, host: PluginHost) -> dict[str, Any]:
     config = run.config
     return {
         "seed": config.seed,
-        **{section: _identity(host, kind, name) for section, (kind, name) in zip(("algorithm", "env", "engine"), _components(config), strict=True)},
+        **{section: _identity(host, kind, name) for section, (kind, name) in zip(("algorithm", "env", "engine", "rollout"), _components(config), strict=True)},
         "deterministic": bool(run.engine.deterministic),
         "model": {"name": config.model.name, "path": config.model.path},
         "starting_weights_digest": run.engine.digest(),
@@ -145,7 +145,7 @@ def check_same(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _components(config: RunConfig) -> list[tuple[str, str]]:
-    return [("algorithms", config.algorithm.name), ("environments", config.env.name), ("engines", config.engine.name)]
+    return [("algorithms", config.algorithm.name), ("environments", config.env.name), ("engines", config.engine.name), ("rollouts", config.rollout.name)]
 
 
 def _identity(host: PluginHost, kind: str, name: str) -> dict[str, Any]:

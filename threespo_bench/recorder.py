@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from threespo_bench.checkpointing import SavedCheckpoint, read_state, write_state
 from threespo_bench.interruption import Watchdog
 from threespo_bench.rows import Row, finite
-from threespo_bench.store import RunStore
+from threespo_bench.store import RunStore, read_manifest
+from threespo_bench.tracked import metrics_of, points, step_of
 from threespo_bench.tracking import SafeTracker
 from threespo_bench.training import TrainingRun
 from threespo_bench.turns import TurnBatch
@@ -78,7 +79,7 @@ class Recorder:
         self._store.metrics.append(row)
         self._store.timings.append(self._timing(row, seconds))
         self._counts = {name: count + 1 for name, count in self._counts.items()}
-        self._tracker.log(tracker_metrics(row), row["env_steps"])
+        self._tracker.log(metrics_of(row), step_of(row))
         (self._progress.evaluation if kind == "eval" else self._progress.iteration)(row)
         self._watchdog.moved()
 
@@ -141,8 +142,8 @@ class Recorder:
 
     def replay_to_tracker(self) -> None:
         """Give the tracker the rows again that a killed process may not have sent; a tracker skips those it has."""
-        for row in self._store.metrics.read():
-            self._tracker.log(tracker_metrics(row), row["env_steps"])
+        for metrics, step, when in points(self._store.path, read_manifest(self._store.path)):
+            self._tracker.log(metrics, step, when)
 
     def _timing(self, row: Row, seconds: Mapping[str, float]) -> Row:
         timing = {"kind": row["kind"], "iteration": row["iteration"], "env_steps": row["env_steps"]}
@@ -150,15 +151,6 @@ class Recorder:
         timing |= {f"seconds/{phase}": round(value, 6) for phase, value in seconds.items()}
         memory = _memory_mb()
         return timing | {"memory_mb": memory, "peak_memory_mb": max(peak_memory_mb(), memory or 0.0)}
-
-
-def tracker_metrics(row: Row) -> dict[str, float]:
-    """A stored row as a tracker gets it: finite numbers; those of evaluations under ``eval/``."""
-    numbers = {name: value for name, value in row.items() if name != "kind" and value is not None}
-    if row["kind"] == "train":
-        return numbers
-    totals = ("iteration", "env_steps", "tokens", "prompt_tokens", "episodes", "updates")
-    return {f"eval/{name}": value for name, value in numbers.items() if name not in totals}
 
 
 def peak_memory_mb() -> float:

@@ -18,6 +18,7 @@ from threespo_bench.budget import Budget, Limits, Spent
 from threespo_bench.checkpointing import SavedCheckpoint
 from threespo_bench.config.plain import flatten, from_plain, to_plain
 from threespo_bench.config.schema import RunConfig
+from threespo_bench.contracts.tracker import RUN_TAG
 from threespo_bench.errors import DataError, Interrupted, StorageError, UsageError, suggest
 from threespo_bench.host import PluginHost
 from threespo_bench.interruption import StopRequest, Watchdog
@@ -25,7 +26,9 @@ from threespo_bench.outcome import Outcome, failure, read_outcome, successes
 from threespo_bench.recorder import NoProgress, Progress, Recorder
 from threespo_bench.reporting import draw_curve
 from threespo_bench.store import CONFIG, CURVE, MANIFEST, RunStore, read_config, read_manifest, read_status
+from threespo_bench.tracked import tags_of, task_sets
 from threespo_bench.tracking import SafeTracker
+from threespo_bench.tracking_record import Copy, TrackingRecord, key_of, run_content
 from threespo_bench.training import TrainingRun, train
 
 
@@ -51,11 +54,19 @@ def run(config: RunConfig, host: PluginHost, *, progress: Progress | None = None
         training.engine.close()
 
 
-def resume(path: Path, host: PluginHost, *, budget: Mapping[str, int | None] | None = None, progress: Progress | None = None) -> Outcome:
+def resume(
+    path: Path,
+    host: PluginHost,
+    *,
+    budget: Mapping[str, int | None] | None = None,
+    progress: Progress | None = None,
+    parent_tracker_run: str | None = None,
+) -> Outcome:
     """Continue a run from its newest complete checkpoint, exactly as if it had not been stopped.
 
     Args:
         budget: limits to replace, e.g. ``{"env_steps": 200_000}``; nothing else of a run can be changed.
+        parent_tracker_run: id of the comparison's run in the tracker, if it is another one now.
 
     Raises:
         StorageError: no run folder, locked, or without a usable checkpoint.
@@ -78,6 +89,8 @@ def resume(path: Path, host: PluginHost, *, budget: Mapping[str, int | None] | N
             description = _continued(read_manifest(store.path), manifests.describe(training, host), session.say)
             checkpoint = store.checkpoints.newest(session.say)
             store.update_status(state="running", pid=os.getpid(), error=None, fix="", ended=None)
+            if parent_tracker_run:
+                store.update_status(parent_tracker_run=parent_tracker_run)
             store.write_manifest(description)
             if extended:
                 store.write_config(saved | {"budget": asdict(config.budget)})
@@ -129,7 +142,9 @@ class _Session:
         store.checkpoints.keep = config.checkpoint.keep
         tracker = host.find("trackers", config.tracker.name)
         self.tracker = SafeTracker(lambda: tracker.load()(config.tracker.options, store.path.parent.parent), self.say)
-        self.watchdog = Watchdog(self.say, self._where, limit=config.rollout.stall_seconds)
+        self.tracking = TrackingRecord(store.path)
+        self._tracking_key = key_of(config.tracker.name, self.tracker.target())
+        self.watchdog = Watchdog(self.say, self._where, limit=config.rollout.options.stall_seconds)
         self.recorder = Recorder(training, store, self.tracker, progress, self.watchdog)
 
     def say(self, text: str) -> None:
@@ -166,10 +181,16 @@ class _Session:
 
     def _start_tracker(self, resumed: bool) -> None:
         config, status = self.training.config, read_status(self.store.path)
-        tags = {"algorithm": config.algorithm.name, "env": config.env.name, "seed": str(config.seed)}
-        known = status.get("tracker_run") if resumed else None
-        run_id = self.tracker.start(config.experiment, self.store.path.name, flat_params(config), tags, status.get("parent_tracker_run"), known)
+        plain, tracking = to_plain(config), self.tracking
+        tags = tags_of(plain) | {RUN_TAG: tracking.id}
+        copy = tracking.copy(self._tracking_key)
+        known = None if not resumed else copy.run if copy else None if tracking.known() else status.get("tracker_run")
+        resume = (known or "") if resumed else None
+        run_id = self.tracker.start(config.experiment, self.store.path.name, flatten(plain), tags, status.get("parent_tracker_run"), resume)
         self.store.update_status(tracker_run=run_id or known)
+        if run_id != "":  # the tracker "none" has no runs
+            tracking.write(self._tracking_key, Copy(run_id or known))
+        self.tracker.inputs(task_sets(plain, read_manifest(self.store.path)))
         for file in (CONFIG, MANIFEST):
             self.tracker.artifact(self.store.path / file)
         if resumed:
@@ -191,11 +212,21 @@ class _Session:
             self.store.event(str(refused))
         self.tracker.artifact(self.store.path / CURVE)
         self.tracker.finish(state)
+        self._record_copy(state)
         self.store.event(state)
         outcome = read_outcome(self.store.path, tracker=self.tracker.describe())
         outcome.state, outcome.exit_code = state, exit_code
         outcome.error, outcome.fix = (ended.error, ended.fix) if ended else (None, "")
         return outcome
+
+    def _record_copy(self, state: str) -> None:
+        """Note whether the tracker got everything; what is not noted is sent again by ``sync``."""
+        if not self.tracker.complete or not self.tracker.run_id:
+            return
+        try:
+            self.tracking.write(self._tracking_key, Copy(self.tracker.run_id, run_content(self.store.path, state), complete=True))
+        except (StorageError, OSError) as refused:
+            self.store.event(str(refused))
 
     def _draw(self) -> None:
         """The learning curve; a run is complete without it."""
@@ -210,11 +241,6 @@ class _Session:
     def _where(self) -> str:
         run = self.training
         return f"iteration {run.iteration + 1} is going on, after {run.budget.spent.env_steps} environment steps"
-
-
-def flat_params(config: RunConfig) -> dict[str, Any]:
-    """The configuration as one level of override keys, e.g. ``algorithm.objective.clip_low``; the names of components under their own key."""
-    return flatten(to_plain(config))
 
 
 def _continued(saved: dict[str, Any], now: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:

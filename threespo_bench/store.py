@@ -9,6 +9,7 @@
       turns/           recorded turns, if asked for
       checkpoints/     the newest complete checkpoints
       curve.png        the learning curve
+      tracking.json    which trackers have a copy of the run
       events.log       what happened, for people
 
 A folder holds no path of its own, so it can be moved. While a run works on it, it is locked.
@@ -20,7 +21,9 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -179,15 +182,23 @@ def safe_name(name: str) -> str:
     return _UNSAFE.sub("-", name).strip("-.") or "run"
 
 
+def free_run_path(out: Path, experiment: str, name: str) -> Path:
+    """The folder that :meth:`RunStore.create` would make now."""
+    return next(path for path in _candidates(out / safe_name(experiment), safe_name(name)) if not path.exists())
+
+
+def _candidates(parent: Path, name: str) -> Iterator[Path]:
+    """``name``, ``name-2``, ``name-3`` ..."""
+    yield parent / name
+    yield from (parent / f"{name}-{number}" for number in count(2))
+
+
 def _allocate(parent: Path, name: str) -> Path:
-    number = 1
-    while True:
-        path = parent / (name if number == 1 else f"{name}-{number}")
-        try:
+    for path in _candidates(parent, name):
+        with suppress(FileExistsError):
             path.mkdir()
             return path.resolve()
-        except FileExistsError:
-            number += 1
+    raise AssertionError("there is always another number")
 
 
 def _lock(path: Path) -> FileLock:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from threespo_bench.contracts.tracker import Tracker
+from threespo_bench.contracts.tracker import TaskSet, Tracker
 from threespo_bench.errors import BenchError, UsageError
 
 _GIVE_UP = 3
@@ -25,8 +25,9 @@ class SafeTracker:
 
     def __init__(self, make: Callable[[], Tracker], warn: Callable[[str], None]) -> None:
         self._warn, self._warned, self._failures = warn, False, 0
-        self._started = False
+        self._started = self._finished = self._lost = False
         self.run_id: str | None = None
+        self._tracker: Tracker | None = None
         self._tracker = self._guard("construct", make)
 
     def start(self, experiment: str, run_name: str, params: dict[str, Any], tags: dict[str, str], parent: str | None, resume: str | None) -> str | None:
@@ -48,27 +49,48 @@ class SafeTracker:
             self._failed("start", error)
         return self.run_id
 
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Pass metrics on."""
-        if self._started and self._failures < _GIVE_UP:
-            self._guard("log", lambda: self._tracker.log(dict(metrics), step))
+    def log(self, metrics: Mapping[str, float], step: int, when: float | None = None) -> None:
+        """Pass metrics on; ``when`` they were measured, in seconds since the epoch, if that was not now."""
+        values = dict(metrics)
+        self._call("log", lambda: self._tracker.log(values, step) if when is None else self._tracker.log_at(values, step, when))
+
+    def inputs(self, tasks: Sequence[TaskSet]) -> None:
+        """Pass the names of the tasks on."""
+        self._call("name the tasks", lambda: self._tracker.inputs(tasks))
 
     def artifact(self, path: Path) -> None:
-        """Pass a file on, if it exists."""
-        if self._started and self._failures < _GIVE_UP and path.exists():
-            self._guard("artifact", lambda: self._tracker.artifact(path))
+        """Pass a file or a folder on, if it exists."""
+        if path.exists():
+            self._call("artifact", lambda: self._tracker.artifact(path))
 
     def finish(self, status: str) -> None:
         """Close the run."""
         if self._started:
             self._started = False
             self._guard("finish", lambda: self._tracker.finish(status))
+            self._finished = True
+
+    @property
+    def complete(self) -> bool:
+        """Whether the tracker got everything, to its end, without a failure."""
+        return self._finished and not self._lost and not self._warned
+
+    def target(self) -> str:
+        """Where the copies go; empty if that is not known."""
+        return self._guard("say where it copies to", self._tracker.target) or "" if self._tracker is not None else ""
 
     def describe(self) -> str:
         """How to look at the results, or nothing."""
         if self._tracker is None or self.run_id is None:
             return ""
         return self._guard("describe", self._tracker.describe) or ""
+
+    def _call(self, doing: str, call: Callable[[], Any]) -> None:
+        """A call while the run goes on; none after too many failures."""
+        if self._started and self._failures < _GIVE_UP:
+            self._guard(doing, call)
+        else:
+            self._lost = True
 
     def _guard(self, doing: str, call: Callable[[], Any]) -> Any:
         try:
@@ -83,7 +105,9 @@ class SafeTracker:
         self._failures += 1
         if not self._warned:
             self._warned = True
-            advice = f" ({error.fix})" if isinstance(error, BenchError) and error.fix else ""
+            later = "threespo-bench sync sends what is missing later" if getattr(self._tracker, "can_sync", False) else ""
+            fix = (error.fix if isinstance(error, BenchError) else "") or later
+            advice = f" ({fix})" if fix else ""
             self._warn(f"the tracker failed to {doing}, training goes on without it: {_line(error)}{advice}")
 
 

@@ -68,12 +68,12 @@ class TrainingRun:
     @property
     def max_turns(self) -> int:
         """The step limit of an episode."""
-        return self.config.rollout.max_turns or self.environment.max_turns
+        return self.config.rollout.options.max_turns or self.environment.max_turns
 
     @property
     def max_new_tokens(self) -> int:
         """The length limit of a response."""
-        return self.config.rollout.max_new_tokens or self.environment.max_new_tokens
+        return self.config.rollout.options.max_new_tokens or self.environment.max_new_tokens
 
     def state_dict(self) -> dict[str, Any]:
         """The loop's own state, part of a checkpoint (the algorithm's and the learner's are saved beside it)."""

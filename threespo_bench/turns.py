@@ -10,26 +10,23 @@ right to T tokens. Three rules hold everywhere:
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from threespo_bench.errors import DataError
+from threespo_bench.turn_codes import codes, combined, group_codes, pair_codes, remembered
+
+__all__ = ["TurnBatch", "codes", "group_codes", "object_column", "pad_tokens", "pair_codes"]
 
 _DTYPES: dict[str, type] = {
     "step_id": np.int64, "policy_version": np.int64, "step_reward": np.float64, "action_valid": bool, "terminated": bool, "truncated": bool,
     "success": bool, "padding": bool, "response_mask": bool, "response_ids": np.int32, "old_log_probs": np.float64,
     "rollout_log_probs": np.float64, "ref_log_probs": np.float64, "values": np.float64,
 }  # fmt: skip
-_LOOK, _SHORT_RUN = 256, 4
-"""Ids are looked at run by run if those of the first rows are this long on average."""
-_TABLE = 4
-"""Pairs get their codes from a table of all possible pairs if it is at most this many times as long as the column, otherwise by sorting."""
 _TOKEN_COLUMNS = ("response_ids", "response_mask", "old_log_probs", "rollout_log_probs", "ref_log_probs")
 
 
@@ -118,12 +115,12 @@ class TurnBatch:
         known: dict[tuple[str, ...], tuple[Any, np.ndarray]] = self.__dict__.setdefault("_codes", {})
         if len(names) == 1:
             column = self._get(names[0])
-            if names not in known or not _same_ids(known[names][0], column):
-                known[names] = (column.copy(), codes(column))
+            if names not in known or not known[names][0].holds(column):
+                known[names] = remembered(column)
         else:
             parts = [self.codes(name) for name in names]
             if names not in known or any(one is not other for one, other in zip(parts, known[names][0], strict=True)):
-                known[names] = (parts, _combined(parts))
+                known[names] = (parts, combined(parts))
         found = known[names][1]
         found.flags.writeable = False
         return found
@@ -133,8 +130,10 @@ class TurnBatch:
 
     def episode_return(self) -> np.ndarray:
         """(N,) the sum of the step rewards of the trajectory each row belongs to; padding rows get 0."""
-        real = self.real
         index = self.codes("traj_id")
+        if self.padding is None:
+            return np.bincount(index, weights=self.step_reward)[index]
+        real = self.real
         totals = np.bincount(index[real], weights=self.step_reward[real], minlength=index.max(initial=-1) + 1)
         return np.where(real, totals[index], 0.0)
 
@@ -217,64 +216,6 @@ class TurnBatch:
             setattr(self, name, column)
 
 
-def codes(ids: np.ndarray) -> np.ndarray:
-    """(N,) integers from 0: equal ids get equal codes, in order of first appearance. Ids may be any hashable values."""
-    runs = _runs(ids)
-    if runs is None:
-        return _dictionary_codes(ids)
-    starts, lengths = runs
-    return np.repeat(_dictionary_codes(ids[starts]), lengths)
-
-
-def group_codes(*columns: np.ndarray) -> np.ndarray:
-    """(N,) codes of the rows' tuples over several id columns."""
-    return _combined([codes(column) for column in columns])
-
-
-def pair_codes(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """(N,) codes of pairs of non-negative integers, whose product must fit into 64 bits."""
-    pairs = one * (int(other.max(initial=0)) + 1) + other
-    if pairs.max(initial=0) > _TABLE * len(pairs):
-        return np.unique(pairs, return_inverse=True)[1]
-    rows, first = np.arange(len(pairs)), np.empty(int(pairs.max(initial=-1)) + 1, np.int64)
-    first[pairs[::-1]] = rows[::-1]  # the earliest row of each pair is written last
-    first = first[pairs]
-    return (np.cumsum(first == rows) - 1)[first]
-
-
-def _same_ids(one: np.ndarray, other: np.ndarray) -> bool:
-    """Both hold the same objects, or equal numbers. Objects are compared by address: that is quick, and ids cannot be changed in place."""
-    if one.dtype != other.dtype:
-        return False
-    if one.dtype == object:
-        one, other = (np.ndarray(len(column), np.intp, buffer=np.ascontiguousarray(column)) for column in (one, other))
-    return np.array_equal(one, other)
-
-
-def _combined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    combined = parts[0]
-    for part in parts[1:]:
-        combined = pair_codes(combined, part)
-    return combined
-
-
-def _dictionary_codes(ids: np.ndarray) -> np.ndarray:
-    number: defaultdict[object, int] = defaultdict(count().__next__)
-    return np.fromiter(map(number.__getitem__, ids.tolist()), np.int64, len(ids))
-
-
-def _runs(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Starts and lengths of the runs of equal ids, or None where the first rows show that runs are short.
-
-    Samplers write trajectory by trajectory; comparing neighbours is then cheaper than looking every row up.
-    """
-    first = ids[:_LOOK]
-    if not len(ids) or np.count_nonzero(first[1:] != first[:-1]) * _SHORT_RUN > len(first):
-        return None
-    starts = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]])
-    return starts, np.diff(np.r_[starts, len(ids)])
-
-
 def pad_tokens(rows: Sequence[np.ndarray], width: int, dtype: type) -> np.ndarray:
     """(N, width) array of the given vectors, padded on the right with zeros."""
     out = np.zeros((len(rows), width), dtype)
@@ -299,8 +240,11 @@ def _as_column(values: Sequence[object]) -> np.ndarray:
 
 
 def object_column(values: Sequence[object]) -> np.ndarray:
-    """An object array that holds each value as it is (NumPy would stack sequences of equal length)."""
-    out = np.empty(len(values), object)
+    """An object array that holds each value as it is (NumPy would stack sequences of equal length). Equal texts become one object.
+
+    That takes less memory, and the codes of such a column are found without reading the texts.
+    """
+    out, known = np.empty(len(values), object), {}
     for i, value in enumerate(values):
-        out[i] = value
+        out[i] = known.setdefault(value, value) if type(value) is str else value
     return out

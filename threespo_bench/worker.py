@@ -29,7 +29,7 @@ from threespo_bench.recorder import NoProgress, Progress
 from threespo_bench.store import RunStore
 from threespo_bench.training import TrainingRun
 
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def attempt(job: Job, host: PluginHost, progress: Progress) -> Outcome:
 
     try:
         if job.resume is not None:
-            return runner.resume(job.resume, host, progress=progress)
+            return runner.resume(job.resume, host, progress=progress, parent_tracker_run=job.parent_tracker_run)
         return runner.run(job.config, host, progress=progress, parent_tracker_run=job.parent_tracker_run, name=job.name)
     except (Exception, SystemExit) as error:
         ended = failure(error)
@@ -61,11 +61,15 @@ def attempt(job: Job, host: PluginHost, progress: Progress) -> Outcome:
 
 
 class Worker:
-    """A child process with one job. Create it, then :meth:`wait`; :meth:`interrupt` may be called from anywhere."""
+    """A child process with one job. Create it, then :meth:`wait`; :meth:`interrupt` may be called from anywhere.
 
-    def __init__(self, job: Job, host: PluginHost) -> None:
+    Args:
+        environment: variables that the child gets beside those of this process.
+    """
+
+    def __init__(self, job: Job, host: PluginHost, environment: Mapping[str, str] | None = None) -> None:
         self._job, self._interrupted = job, False
-        environment = {**_ONE_THREAD, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = {**ONE_THREAD, **os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         command = [sys.executable, "-c", "from threespo_bench.worker import main; main()"]
         # A session of its own: Ctrl-C at the terminal reaches the parent only, which passes it on once.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True, start_new_session=True)
@@ -74,7 +78,7 @@ class Worker:
 
     def wait(self, progress: Progress) -> Outcome:
         """Show what the child reports until it ends; its outcome."""
-        shadow = _Shadow(self._job.config, Budget(self._job.config.budget))
+        shadow = Shadow(self._job.config, Budget(self._job.config.budget))
         outcome, path = None, self._job.resume
         for line in self._process.stdout or ():
             event = json.loads(line)
@@ -118,15 +122,20 @@ class Worker:
             error, fix = f"the run's process was ended by {name}", "most often the machine ran out of memory: use fewer --jobs" if name == "SIGKILL" else ""
         else:
             error, fix = f"the run's process ended with code {code} and without an outcome", ""
-        if path is not None:
-            with suppress(StorageError), RunStore.open(path) as store:
-                store.update_status(state="failed", error=error, fix=fix, exit_code=1)
-                store.event(f"failed: {error}")
-        return Outcome(path, "failed", error, fix, 1)
+        return lost(path, error, fix)
+
+
+def lost(path: Path | None, error: str, fix: str = "") -> Outcome:
+    """The outcome of a run whose process could not say how it ended, written into its folder too. It goes on from its newest checkpoint when it is resumed."""
+    if path is not None:
+        with suppress(StorageError), RunStore.open(path) as store:
+            store.update_status(state="failed", error=error, fix=fix, exit_code=1)
+            store.event(f"failed: {error}")
+    return Outcome(path, "failed", error, fix, 1)
 
 
 @dataclass
-class _Shadow:
+class Shadow:
     """As much of a run in another process as a progress display looks at."""
 
     config: RunConfig
@@ -148,7 +157,7 @@ class _Shadow:
             getattr(progress, kind)(event["row"])
 
 
-class _Reporter(NoProgress):
+class Reporter(NoProgress):
     """The child's progress: everything but ticks becomes a line for the parent."""
 
     def __init__(self, stream: IO[str]) -> None:
@@ -184,19 +193,20 @@ def main() -> None:
     """The child's side."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever libraries print must not get among the answers
-    reporter = _Reporter(answers)
+    reporter = Reporter(answers)
     task = json.loads(sys.stdin.readline())
     sys.argv = task["command"]  # for the manifest
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
-        outcome = _work(task, reporter)
+        outcome = work(task, reporter)
     except KeyboardInterrupt:
         outcome = Outcome(Path(task["resume"]) if task["resume"] else None, "interrupted", exit_code=Interrupted.exit_code)
     reporter.send("outcome", outcome=outcome.to_plain())
     sys.exit(outcome.exit_code)
 
 
-def _work(task: Mapping[str, Any], reporter: _Reporter) -> Outcome:
+def work(task: Mapping[str, Any], reporter: Reporter) -> Outcome:
+    """Do what a task says, in this process, with a plugin host of its own that is verified to be the one of whoever sent it."""
     resume = Path(task["resume"]) if task["resume"] else None
     try:
         host = PluginHost.from_identity(task["host"])

@@ -112,14 +112,16 @@ class EpisodeScores:
 def episode_scores(turns: TurnBatch, config: GroupBaselineConfig) -> EpisodeScores:
     """The scores of the turns, and how they are compared."""
     score = turns.episode_return()
+    charged = config.penalty_mode != "trajectory_sum" and config.penalty_stage == "before_norm"
     if config.penalty_mode == "trajectory_sum":
         score = score - trajectory_sum(penalties(turns, config), turns)
-    elif config.penalty_stage == "before_norm":
+    elif charged:
         score = score - penalties(turns, config)
     group = turns.codes("group_id")
     if config.statistics_unit == "row":
         return EpisodeScores(score, score, turns.real, group)
-    return EpisodeScores(score, _of_trajectory(score, turns), first_turns(turns), group)
+    first = first_turns(turns)
+    return EpisodeScores(score, _of_trajectory(score, turns, first) if charged else score, first, group)
 
 
 def episode_term(turns: TurnBatch, config: GroupedConfig) -> tuple[np.ndarray, dict[str, float]]:
@@ -167,9 +169,9 @@ def above_baseline(scores: EpisodeScores, difference: np.ndarray, statistics: Gr
     return np.where(statistics.single, scores.own if singleton == "raw" else 0.0, relative)
 
 
-def _of_trajectory(score: np.ndarray, turns: TurnBatch) -> np.ndarray:
+def _of_trajectory(score: np.ndarray, turns: TurnBatch, first: np.ndarray) -> np.ndarray:
     """(N,) the score of the trajectory's first turn, which stands for the trajectory in statistics over trajectories."""
-    index, first = turns.codes("traj_id"), first_turns(turns)
+    index = turns.codes("traj_id")
     of_trajectory = np.zeros(int(index.max(initial=-1)) + 1)
     of_trajectory[index[first]] = score[first]
     return of_trajectory[index]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from threespo_algorithms.episode_term import GroupedConfig, episode_term, penalties
-from threespo_algorithms.group_statistics import EQUAL_VALUES, GroupStatistics, discounted_returns, group_statistics, normalise, over_tokens
+from threespo_algorithms.group_statistics import EQUAL_VALUES, discounted_returns, group_statistics, normalise, over_tokens
 from threespo_algorithms.observation_history import recent_history_keys, time_order
 from threespo_bench.contracts.algorithm import Algorithm, Credit
 from threespo_bench.contracts.objective import require
@@ -89,14 +89,8 @@ class HGPO(Algorithm):
         keys = recent_history_keys(time_order(turns), turns.codes("group_id", "anchor_obs"), self.config.history_length + 1)
         for depth, key in enumerate(keys, start=1):
             members = key >= 0
-            statistics = _population(group_statistics(returns, np.where(members, key, 0), members))
+            statistics = group_statistics(returns, np.where(members, key, 0), members).population()
             relative = normalise(returns, statistics, by_std=self.config.normalise_by_std, epsilon=self.config.epsilon)
             at_mean = np.abs(returns - statistics.mean) <= EQUAL_VALUES * np.maximum(1.0, np.abs(statistics.mean))  # up to rounding
             found.append((np.where(members & ~at_mean, relative, 0.0), statistics.shares(f"history_{depth}", members)))
         return found
-
-
-def _population(statistics: GroupStatistics) -> GroupStatistics:
-    """The same with the population's standard deviation (ddof 0)."""
-    count = np.maximum(statistics.count, 1)
-    return replace(statistics, std=statistics.std * np.sqrt((count - 1) / count))

@@ -42,13 +42,12 @@ def recent_history_keys(order: TimeOrder, observation: np.ndarray, depth: int) -
         (depth, N) int64: turns with equal last k observations have equal keys in row k - 1; -1 where a turn has fewer than k, and on padding.
     """
     keys = np.full((depth, len(observation)), -1, np.int64)
-    key = present = observation[order.rows].astype(np.int64)
+    key = present = observation[order.rows].astype(np.int64, copy=False)
     keys[0, order.rows] = key
     for k in range(2, depth + 1):
-        enough = order.place >= k - 1
-        before = np.r_[-1, key[:-1]]  # where there is enough, the row before is the turn before
-        key = np.full(len(present), -1, np.int64)
-        key[enough] = pair_codes(before[enough], present[enough])  # the last k - 1 observations one turn earlier, and the present one
+        enough = np.flatnonzero(order.place >= k - 1)
+        keys_before, key = key, np.full(len(present), -1, np.int64)  # where there is enough, the row before is the turn before
+        key[enough] = pair_codes(keys_before[enough - 1], present[enough])  # the last k - 1 observations one turn earlier, and the present one
         keys[k - 1, order.rows] = key
     return keys
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -105,7 +105,7 @@ class SegmentTree(Algorithm):
         gain = _between_siblings(turns.extras["edge_value"] - turns.extras["parent_value"], statistics)
         if self.config.advantage == "rloo":
             return gain, statistics
-        population = replace(statistics, std=statistics.std * np.sqrt(np.maximum(statistics.count - 1, 0) / np.maximum(statistics.count, 1)))
+        population = statistics.population()
         return gain / (population.std + _EPSILON), population
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from threespo_algorithms.distance_memory import DistanceMemory, Reduction
 from threespo_algorithms.distance_regressors import DistanceRegressor, NearestNeighbours, TabPFN
-from threespo_algorithms.episode_term import GroupedConfig, episode_term, penalties
+from threespo_algorithms.episode_term import GroupedConfig, episode_term, penalties, require_choice
 from threespo_algorithms.group_statistics import over_tokens
 from threespo_algorithms.observation_history import TimeOrder, time_order
 from threespo_bench.contracts.algorithm import Algorithm, Credit, Score
@@ -19,6 +19,8 @@ from threespo_bench.turns import TurnBatch
 
 _EPSILON = 1e-8
 """Added to the root mean square."""
+_COLUMNS = {"prompt": "prompt_embedding", "observation": "embedding"}
+"""Where the vectors of the states are, by the option ``state``."""
 
 
 @dataclass
@@ -26,6 +28,7 @@ class DistanceCreditConfig(GroupedConfig):
     """Options of T2SPO with any regressor.
 
     Attributes:
+        state: what a state is told by: ``prompt``, all that the policy reads, or ``observation``, the last text of the environment alone.
         distance_weight: w, weight of the credit for distance. distance_clip: C, greatest size of that credit before the weight.
         gamma: discount of the distance after a turn.
         memory_size: states that are remembered, first in, first out. minimum_support: with fewer states than this there is no credit for distance.
@@ -33,6 +36,7 @@ class DistanceCreditConfig(GroupedConfig):
         maximum_distance: predictions are clipped to [0, this].
     """
 
+    state: str = "prompt"
     distance_weight: float = 1.0
     distance_clip: float = 3.0
     gamma: float = 1.0
@@ -43,6 +47,7 @@ class DistanceCreditConfig(GroupedConfig):
 
     def validate(self) -> None:
         super().validate()
+        require_choice("algorithm.state", self.state, tuple(_COLUMNS))
         require(self.distance_weight >= 0, "algorithm.distance_weight", self.distance_weight, ">= 0")
         require(self.distance_clip > 0, "algorithm.distance_clip", self.distance_clip, "> 0")
         require(0 <= self.gamma <= 1, "algorithm.gamma", self.gamma, "in [0, 1]")
@@ -89,16 +94,20 @@ class DistanceCredit(Algorithm, Generic[_Config]):
         memory: states of successful trajectories with the turns that were left.
         round: batches that were learned from; a feature of the states.
         regressor: predicts the distances.
+        column: where the vectors of the states are.
     """
 
     source = "arXiv:2610.00388; formulas and constants after an independent re-implementation"
-    needs = frozenset({"embeddings"})
-    requires = ("success", "embedding")
+    needs = frozenset({"prompt_embeddings"})
+    requires = ("success", "prompt_embedding")
 
     def __init__(self, config: _Config, regressor: DistanceRegressor) -> None:
         super().__init__(config)
         self.sampler = GroupedSampler(config.group_size)
         self.memory, self.round, self.regressor = DistanceMemory(config.memory_size), 0, regressor
+        self.column = _COLUMNS[config.state]
+        if config.state == "observation":
+            self.needs, self.requires = frozenset({"embeddings"}), ("success", self.column)
 
     def credit(self, turns: TurnBatch) -> Credit:
         """A = A_outcome + c, on every token of the turn; c is 0 while the memory is small."""
@@ -136,7 +145,7 @@ class DistanceCredit(Algorithm, Generic[_Config]):
         """(R,) predicted turns left of the rows of ``order``, in [0, ``maximum_distance``]; NaN where there is no prediction."""
         if len(self.memory) < self.config.minimum_support or not len(order.rows):
             return np.full(len(order.rows), np.nan)
-        query, query_of = _distinct_queries(turns.extras["embedding"][order.rows], order.place)
+        query, query_of = _distinct_queries(turns.extras[self.column][order.rows], order.place)
         reduce = Reduction(self.memory.states, self.config.components)
         support = reduce(self.memory.states)
         if not support.shape[1]:  # all remembered states are alike, so nothing can be told from a state
@@ -146,8 +155,8 @@ class DistanceCredit(Algorithm, Generic[_Config]):
         return np.where(np.isfinite(predicted), clipped, np.nan)[query_of]
 
     def _states(self, turns: TurnBatch, order: TimeOrder, at: np.ndarray) -> np.ndarray:
-        """(A, D + 2) embedding, turn index and collection round of the rows at these places of ``order``."""
-        vectors = np.stack([np.asarray(vector, float) for vector in turns.extras["embedding"][order.rows[at]]])
+        """(A, D + 2) vector, turn index and collection round of the rows at these places of ``order``."""
+        vectors = np.stack([np.asarray(vector, float) for vector in turns.extras[self.column][order.rows[at]]])
         return np.column_stack([vectors, order.place[at], np.full(len(at), self.round)])
 
     def diagnostics(self) -> dict[str, float]:
@@ -171,8 +180,9 @@ class T2SPO(DistanceCredit[T2SPOConfig]):
     title = "Trajectory-to-Step Policy Optimization"
     notes = (
         "A = A_outcome + w clip(asinh(F) / rms, -C, C), F = d(s) - gamma d(s'): d is the number of turns left to success that TabPFN, frozen and with local "
-        "weights, predicts from the states of past successful trajectories. A failed or cut last turn has F = 0; turns that change nothing have no credit. The "
-        "published gate on the credit is not public: here it is 1. Constants are a reconstruction. Without TabPFN choose t2spo_knn."
+        "weights, predicts from the states of past successful trajectories. A failed or cut last turn has F = 0; turns that change nothing have no credit. A "
+        "state is told by its prompt: the last observation alone may show neither the task nor what was done. The published gate on the credit is not public: "
+        "here it is 1. Constants are a reconstruction. Without TabPFN choose t2spo_knn."
     )
 
     def __init__(self, config: T2SPOConfig) -> None:

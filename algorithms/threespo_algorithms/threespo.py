@@ -116,7 +116,8 @@ class ThreeSPO(TreeAlgorithm):
 
     def __init__(self, config: ThreeSPOConfig) -> None:
         super().__init__(config)
-        self.sampler = AdaptiveTreeSampler(config.env_steps_per_tree, config.leaves_per_tree, config.graph_search, config.search_key)
+        most = max(config.max_samples, config.root_min_samples)
+        self.sampler = AdaptiveTreeSampler(config.env_steps_per_tree, config.leaves_per_tree, config.graph_search, config.search_key, most)
         if config.novelty == "changed":
             self.requires = (*self.requires, "observation", "next_observation")
         self.history = StateHistory()
@@ -128,6 +129,12 @@ class ThreeSPO(TreeAlgorithm):
         total, won = self.history.lookup([self._scoped(task_key, key)])
         count = math.ceil(self.config.max_samples * float(self._score(total, won, self.history.clock, truncate=True)[0]))
         return max(count, self.config.root_min_samples) if root else count
+
+    def state_report(self, task_key: str, key: str, root: bool) -> str:
+        """What the search makes of a state as things stand, for people: S(s) without the indicator, n(s), and the counts behind them."""
+        total, won = self.history.lookup([self._scoped(task_key, key)])
+        score = float(self._score(total, won, self.history.clock, truncate=False)[0])
+        return f"S(s) = {score:.3f}, n(s) = {self.samples(task_key, key, root)}, N_total = {total[0]:g}, N_success = {won[0]:.3g}, t = {self.history.clock}"
 
     def annotate(self, turns: TurnBatch) -> None:
         """What the history knows of both ends of each transition, before this wave's outcomes (D10)."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from threespo_algorithms.episode_term import require_choice
 from threespo_algorithms.group_statistics import mean_over, over_tokens
+from threespo_algorithms.observation_history import time_order
 from threespo_algorithms.segments import whiten
 from threespo_bench.contracts.algorithm import Credit
 from threespo_bench.errors import UsageError
@@ -22,18 +23,21 @@ class VinePPOConfig(MonteCarloConfig):
     """Options of VinePPO.
 
     Attributes:
-        max_boundaries: states valued in one episode, from its first; the turns after them get the advantage 0 (before whitening).
+        boundary_interval: turns in a step: a state is valued before every so many turns, and the turns of a step share its gain in value.
+        max_boundaries: states valued in one episode, from its first; the steps after them get the advantage 0 (before whitening).
         whiten: advantages get mean 0 and variance 1 over ``token`` (as published) or over ``turn``; ``none`` leaves them as they are.
     """
 
+    boundary_interval: int = 1
     max_boundaries: int = 25
     whiten: str = "token"
 
     def validate(self) -> None:
         super().validate()
         require_choice("algorithm.whiten", self.whiten, ("token", "turn", "none"))
-        if self.max_boundaries < 1:
-            raise UsageError(f"algorithm.max_boundaries={self.max_boundaries} is out of range: must be >= 1")
+        for name in ("boundary_interval", "max_boundaries"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"algorithm.{name}={getattr(self, name)} is out of range: must be >= 1")
 
 
 class VinePPO(MonteCarloAlgorithm):
@@ -43,10 +47,10 @@ class VinePPO(MonteCarloAlgorithm):
     title = "VinePPO"
     source = "arXiv:2410.01679"
     notes = (
-        "V(s) = mean return of K continuations from s; A_t = r_t + V(s_{t+1}) - V(s_t) without discount, on every token of the turn. The published boundaries "
-        "are steps of a solution; here they are turns. A continuation that reaches the step limit counts with the return it has, 0 for a failure. Equal states "
-        "(same task, same commands) are valued once. Continuations are charged to the budget: an iteration costs about episodes * K * turns^2 / 2 environment "
-        "steps."
+        "V(s) = mean return of K continuations from s; A = sum of r + V(s') - V(s) of a step, without discount, on every token of its turns. The published "
+        "steps are those of a solution; here they are turns, or boundary_interval turns together. A continuation that reaches the step limit counts with the "
+        "return it has, 0 for a failure. Equal states (same task, same commands) are valued once. Continuations are charged to the budget: an iteration costs "
+        "about episodes * K * turns^2 / (2 boundary_interval) environment steps."
     )
     needs = frozenset({"restore"})
     requires = ("values", "next_value")
@@ -56,14 +60,14 @@ class VinePPO(MonteCarloAlgorithm):
         self.sampler = MonteCarloSampler(config.episodes_per_task, config.continuations)
 
     def cuts(self, turns: Sequence[PlayedTurn]) -> list[Cut]:
-        """The states that the first ``max_boundaries`` turns act in."""
-        return [(turn, 0) for turn in range(min(len(turns), self.config.max_boundaries))]
+        """The states that the first ``max_boundaries`` steps begin in."""
+        return [(turn, 0) for turn in range(0, len(turns), self.config.boundary_interval)[: self.config.max_boundaries]]
 
     def credit(self, turns: TurnBatch) -> Credit:
-        """A = r + V(s') - V(s), whitened, on every token of the turn."""
+        """A = r + V(s') - V(s) of the step, whitened, on every token of its turns."""
         turns.require(self.requires, "vineppo")
         real = turns.real
-        gain = np.where(real, turns.step_reward + turns.extras["next_value"] - turns.values, 0.0)
+        gain = self._gain(turns)
         diagnostics = {
             "value/mean": mean_over(turns.values, real),
             "advantage/mean": mean_over(gain, real),
@@ -75,6 +79,18 @@ class VinePPO(MonteCarloAlgorithm):
     def diagnostics(self) -> dict[str, float]:
         """The continuations of the last iteration."""
         return self.sampler.diagnostics()
+
+    def _gain(self, turns: TurnBatch) -> np.ndarray:
+        """(N,) r + V(s') - V(s) of the step that each turn is in.
+
+        A state inside a step has no estimate of its own, so its value is what follows in the episode until the next estimate: r + V(s') - V(s) of
+        the first turn of a step is then that of the whole step.
+        """
+        gain = np.where(turns.real, turns.step_reward + turns.extras["next_value"] - turns.values, 0.0)
+        order = time_order(turns)
+        first = np.arange(len(order.rows)) - order.place % self.config.boundary_interval
+        gain[order.rows] = gain[order.rows[first]]
+        return gain
 
     def _whitened(self, gain: np.ndarray, turns: TurnBatch) -> np.ndarray:
         if self.config.whiten == "token":

@@ -11,9 +11,10 @@ from threespo_bench.errors import UsageError, suggest
 from threespo_reports.curves import AXES, success_curves
 from threespo_reports.frames import ByRun
 from threespo_reports.improvement import improvement_table
+from threespo_reports.judging import last_evaluations, wide_gap
 from threespo_reports.loading import Store
 from threespo_reports.results import run_results, sample_efficiency
-from threespo_reports.selection import OVERSHOOT, digest_table, horizons, select, selection_problems
+from threespo_reports.selection import digest_table, horizons, select, selection_problems
 from threespo_reports.styles import find_label, printed_name, usual_baseline
 from threespo_reports.summary import summarise
 
@@ -39,7 +40,8 @@ def analyse(store: Store, baseline: str | None = None, title: str = "", smooth: 
     environments = tuple(sorted(set(runs["env"]) - {"unknown"}))
     chosen = choose_baseline(baseline, algorithms)
     limits = horizons(runs, points)
-    runs = runs.merge(run_results(runs[runs["counted"]], points, limits), on="run", how="left")
+    for found in (run_results(runs[runs["counted"]], points, limits), last_evaluations(runs, points, limits)):
+        runs = runs.merge(found, on="run", how="left")
     digests = digest_table(runs)
     improvement = improvement_table(runs, environments, algorithms)
     counted = set(runs[runs["counted"]]["run"])
@@ -56,7 +58,7 @@ def analyse(store: Store, baseline: str | None = None, title: str = "", smooth: 
         summary=summarise(runs, digests, improvement, chosen),
         horizons=limits,
         digests=digests,
-        problems=(*store.problems, *selection_problems(runs, digests, store.settings), *_range_problems(limits), *_early_ends(runs, limits)),
+        problems=(*store.problems, *selection_problems(runs, digests, store.settings), *_range_problems(limits), *_judgements(runs, points, limits)),
         inputs=store.inputs,
         improvement=improvement,
         efficiency=sample_efficiency(runs, points, limits, chosen),
@@ -90,13 +92,16 @@ def _range_problems(limits: Mapping[str, Horizon]) -> list[Problem]:
     ]
 
 
-def _early_ends(runs: pd.DataFrame, limits: Mapping[str, Horizon]) -> list[Problem]:
-    """Runs whose last evaluation that counts is well before the limit, because the next one passed it by too much."""
+def _judgements(runs: pd.DataFrame, points: ByRun, limits: Mapping[str, Horizon]) -> list[Problem]:
+    """Runs that are not judged at an evaluation close to the limit, or not at all."""
     found = []
-    for run, env, at in zip(runs["run"], runs["env"], runs["final_at"], strict=True):
-        horizon = limits.get(env)
-        if horizon is not None and at < horizon.limit * (1 - OVERSHOOT):
-            unit = AXIS_NAMES[horizon.axis]
-            message = f"its final success is that at {at:.0f} of {horizon.limit:.0f} {unit}, as the next evaluation passes it by more than {OVERSHOOT:.0%}"
-            found.append(Problem(str(run), message, "warning"))
+    for row in runs[runs["counted"]].to_dict("records"):
+        horizon, run = limits[row["env"]], str(row["run"])
+        unit, gap = AXIS_NAMES[horizon.axis], wide_gap(points, run, horizon)
+        if pd.isna(row["final_success"]):
+            found.append(Problem(run, f"has no result: its first evaluation comes after {horizon.limit:.0f} {unit}"))
+        elif row["final_at"] < horizon.limit:
+            found.append(Problem(run, f"judged at its last evaluation, at {row['final_at']:.0f} of {horizon.limit:.0f} {unit}", "note"))
+        elif gap is not None:
+            found.append(Problem(run, f"success at {horizon.limit:.0f} {unit} is read off between its evaluations at {gap[0]:.0f} and {gap[1]:.0f}", "note"))
     return found

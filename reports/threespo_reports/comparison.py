@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,10 +17,14 @@ from threespo_reports.analysis import analyse
 from threespo_reports.blocks import Blocks
 from threespo_reports.files import csv_text, json_text, write_file, write_parquet
 from threespo_reports.foreign import with_foreign
+from threespo_reports.judging import RULE
 from threespo_reports.loading import load
 from threespo_reports.page import Rendered, html_page, markdown_page
 from threespo_reports.resampling import CONFIDENCE, CURVE_RESAMPLES, RESAMPLES, SEED
 from threespo_reports.sections import BUILT_IN
+from threespo_reports.selection import TOLERANCE
+
+FILE_NAME = re.compile(r"(tables|figures)/\w[\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -73,15 +78,46 @@ def render_sections(data: ReportData, sections: Iterable[ReportSection]) -> tupl
     rendered: dict[str, Rendered] = {}
     ordered = sorted(sections, key=lambda section: (section.order, section.name))
     broken: list[Problem] = []
-    for section in sorted(ordered, key=lambda section: section.name == "failures"):  # the list of problems is written last
+    for section in sorted(ordered, key=_precedence):
+        if section.name in rendered:
+            broken.append(Problem(f"section {section.name}", "left out: another section has its name"))
+            continue
         try:
-            fragment = section.render(replace(data, problems=(*data.problems, *broken)))
+            fragment = _checked(section.render(replace(data, problems=(*data.problems, *broken))), rendered)
         except Exception as error:  # a stranger's code
             broken.append(Problem(f"section {section.name}", f"could not be made: {type(error).__name__}: {error}"))
             fragment = _broken(broken[-1])
         if fragment is not None:
             rendered[section.name] = Rendered(section.name, section.title, fragment)
-    return [rendered[section.name] for section in ordered if section.name in rendered], replace(data, problems=(*data.problems, *broken))
+    placed = [rendered[name] for name in dict.fromkeys(section.name for section in ordered) if name in rendered]
+    return placed, replace(data, problems=(*data.problems, *broken))
+
+
+def _precedence(section: ReportSection) -> tuple[bool, bool]:
+    """The built-in sections come first, so that no other can take their names; the list of problems is written last."""
+    return section.name == "failures", not isinstance(section, tuple(BUILT_IN))
+
+
+def _checked(fragment: Any, others: Mapping[str, Rendered]) -> Fragment | None:
+    """A fragment that can be written beside those of ``others``. Raises TypeError or ValueError with what is wrong."""
+    if fragment is None:
+        return None
+    if not isinstance(fragment, Fragment):
+        raise TypeError(f"render returned {type(fragment).__name__}, not a Fragment")
+    taken = {name: other.name for other in others.values() for name in _file_names(other.fragment)}
+    for name in _file_names(fragment):
+        if not FILE_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name for a file: letters, digits, '.', '_' and '-' are")
+        if name in taken:
+            raise ValueError(f"{name} is written by the section {taken[name]} already")
+    for name, frame in fragment.tables.items():
+        if not isinstance(frame, pd.DataFrame):
+            raise TypeError(f"the table {name} is a {type(frame).__name__}, not a data frame")
+    return fragment
+
+
+def _file_names(fragment: Fragment) -> list[str]:
+    return [*(f"tables/{name}" for name in fragment.tables), *(f"figures/{figure.name}" for figure in fragment.figures)]
 
 
 def _broken(problem: Problem) -> Fragment:
@@ -127,6 +163,8 @@ def as_json(data: ReportData, tables: Mapping[str, pd.DataFrame]) -> dict[str, A
             "resamples_of_curves": CURVE_RESAMPLES,
             "seed": SEED,
             "between_evaluations": "linear",
+            "final_success": RULE,
+            "tolerance": TOLERANCE,
             "smoothing_window": data.smooth,
             "probability_of_improvement": "arXiv:2108.13264, unpaired, ties one half",
         },

@@ -83,7 +83,7 @@ def _mean_line(axes: Axes, x: Floats, mean: Floats, seeds: Floats, look: Style) 
 
 
 def _seed_lines(axes: Axes, data: ReportData, points: ByRun, env: str, axis: str, looks: Mapping[str, Style]) -> list[float]:
-    """Every run as a faint line; one that did not finish is dotted and ends with a cross. Returns the highest and lowest point of each."""
+    """Every run as a faint line; one that does not count is dotted and ends with a cross. Returns the highest and lowest point of each."""
     heights: list[float] = []
     runs = data.runs[data.runs["env"] == env]
     faint = 0.3 if len(runs) <= 40 else 0.14

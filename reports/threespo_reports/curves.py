@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from threespo_reports.frames import ByRun
 from threespo_reports.resampling import mean_band, stratified_mean_band
-from threespo_reports.selection import OVERSHOOT
+from threespo_reports.selection import TOLERANCE
 from threespo_reports.statistics import Floats, interpolate
 
 POINTS = 101  # of a grid
@@ -50,7 +50,7 @@ def band(curves: Sequence[tuple[ArrayLike, ArrayLike]], points: int = POINTS) ->
     pieces = [_piece(arrays, grid)]
     if last > first:
         step = (last - first) / (points - 1)
-        for end in _later_ends([x[-1] for x, _ in arrays], last, (last - first) * OVERSHOOT):
+        for end in _later_ends([x[-1] for x, _ in arrays], last, (last - first) * TOLERANCE):
             begun = pieces[-1].x[-1]
             grid = np.linspace(begun, end, max(2, round((end - begun) / step) + 1))[1:]
             pieces.append(_piece([(x, y) for x, y in arrays if x[-1] >= end], grid))

@@ -25,6 +25,7 @@ def describe(run: RunFiles, totals: tuple[str, ...], phases: tuple[str, ...]) ->
     settings = shared_settings(run.config)
     return {
         "seed": _seed(run),
+        "configured": bool(run.config),
         "state": str(run.status.get("state", "unknown")),
         "error": one_line(run.status.get("error")),
         **{f"budget_{key}": budget.get(key) for key in ("env_steps", "tokens", "updates", "iterations")},

@@ -15,8 +15,9 @@ from threespo_bench.contracts.report import Problem
 from threespo_reports.describing import describe, shared_settings
 from threespo_reports.frames import Floats, stacked
 from threespo_reports.reading import RunFiles, find_runs, read_run, shared_folder
+from threespo_reports.recorded_runs import runs_without_folder
 from threespo_reports.rows import Columns
-from threespo_reports.variants import component, flat, variant_labels
+from threespo_reports.variants import Component, component, flat, variant_labels
 
 TOTALS = ("env_steps", "tokens", "prompt_tokens", "updates", "episodes", "iteration")
 PHASES = ("rollout", "update", "evaluation")
@@ -53,7 +54,7 @@ class _Parts:
     """What is collected run by run, so that the files of one run only are in memory."""
 
     names: list[str] = field(default_factory=list)
-    components: dict[str, dict[str, tuple[str, dict[str, Any]]]] = field(default_factory=lambda: {"algorithm": {}, "env": {}})
+    components: dict[str, dict[str, Component]] = field(default_factory=lambda: {"algorithm": {}, "env": {}})
     table: list[dict[str, Any]] = field(default_factory=list)
     rows: dict[str, list[Columns]] = field(default_factory=lambda: {"eval": [], "train": []})
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -67,7 +68,7 @@ def load(paths: Sequence[Path]) -> Store:
     """Read all runs in ``paths`` (run directories, or folders of them)."""
     directories, problems = find_runs(paths)
     root = shared_folder(directories)
-    parts = _Parts(problems=problems)
+    parts = _Parts(problems=[*problems, *runs_without_folder(directories)])
     for path in directories:
         _add(parts, read_run(path, path.relative_to(root).as_posix()))
     labels = {key: variant_labels(found) for key, found in parts.components.items()}

@@ -46,6 +46,6 @@ def markdown_page(data: ReportData, sections: Sequence[Rendered]) -> str:
     """The same in Markdown, with the figures as files beside it."""
     parts = [f"# {data.title}", summary_line(data) + "."]
     for section in sections:
-        if section.fragment.markdown:
-            parts += [f"## {section.title}", section.fragment.markdown]
+        if section.fragment.markdown or section.fragment.html:
+            parts += [f"## {section.title}", section.fragment.markdown or "This section is in report.html only."]
     return "\n\n".join(parts) + "\n"

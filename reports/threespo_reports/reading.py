@@ -13,9 +13,10 @@ from typing import Any
 import yaml
 
 from threespo_bench.contracts.report import Problem
-from threespo_reports.rows import Rows, drop_repeats, parse_rows
+from threespo_reports.rows import Rows, drop_copies, drop_repeats, parse_rows
 
 MARKERS = ("status.json", "manifest.json", "metrics.jsonl")
+KINDS = ("eval", "train")  # of rows
 NOT_RUNS = ("mlruns", "mlartifacts")  # a tracker's copies of runs, which are none
 YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times as fast
 
@@ -102,7 +103,7 @@ def _mapping(path: Path, run: RunFiles, hasher: Any) -> dict[str, Any]:
     text = content.decode("utf-8", errors="replace")
     try:
         value = yaml.load(text, YAML) if path.suffix == ".yaml" else json.loads(text)
-    except (ValueError, yaml.YAMLError):
+    except (ValueError, TypeError, RecursionError, yaml.YAMLError):
         value = None
     if not isinstance(value, dict):
         run.problems.append(Problem(run.name, f"{path.name} is damaged"))
@@ -118,18 +119,33 @@ def _rows(path: Path, run: RunFiles, hasher: Any, severity: str = "error") -> Ro
     rows = parse_rows(content)
     if rows.bad:
         run.problems.append(Problem(run.name, _describe_bad(path.name, rows), "warning"))
+    strange = sorted(set(rows.kinds) - set(KINDS))
+    if strange:
+        number = sum(rows.length(kind) for kind in strange)
+        run.problems.append(Problem(run.name, f"{path.name}: {number} rows are of no known kind and left out (lines {_numbers(rows, strange)})", "warning"))
+    copies = drop_copies(rows)
+    if copies:
+        run.problems.append(Problem(run.name, f"{path.name}: {copies} rows repeat an earlier one exactly and are left out", "warning"))
     repeated = drop_repeats(rows)
     if repeated:
         run.problems.append(Problem(run.name, f"{path.name}: {repeated} rows were measured again after a resume; the later ones count", "note"))
     return rows
 
 
+def _numbers(rows: Rows, kinds: Sequence[str]) -> str:
+    return _first([int(number) for kind in kinds for number in rows.lines[kind]])
+
+
+def _first(numbers: Sequence[int]) -> str:
+    """The smallest five."""
+    return ", ".join(map(str, sorted(numbers)[:5])) + (", ..." if len(numbers) > 5 else "")
+
+
 def _describe_bad(name: str, rows: Rows) -> str:
     whole = [number for number in rows.bad if number != rows.torn]
     parts = []
     if whole:
-        shown = ", ".join(map(str, whole[:5])) + (", ..." if len(whole) > 5 else "")
-        parts.append(f"{len(whole)} damaged line{'s' if len(whole) > 1 else ''} skipped (line {shown})")
+        parts.append(f"{len(whole)} damaged line{'s' if len(whole) > 1 else ''} skipped (line {_first(whole)})")
     if rows.torn:
         parts.append("the last line is torn and was skipped")
     return f"{name}: " + "; ".join(parts)

@@ -1,4 +1,4 @@
-"""What each run achieved within the compared range: success at its start and end, area, end reward, and how soon it reached a level."""
+"""What each run achieved up to the horizon: success at its start and at the budget, area, end reward, and how soon it reached a level."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from threespo_bench.contracts.report import Horizon
 from threespo_reports import statistics
 from threespo_reports.curves import AXES
 from threespo_reports.frames import ByRun, Floats
+from threespo_reports.judging import judged_at, up_to_horizon
 from threespo_reports.learning_metrics import end_reward
-from threespo_reports.selection import inside
 
 RESULTS = ("start_success", "final_success", "final_at", "gain", "area", "end_reward", "plotted_steps", "reached_at")
 THRESHOLD = 0.6  # of the verdict: the level that 3SPO's authors compare speed at
@@ -28,32 +28,30 @@ def run_results(runs: pd.DataFrame, points: ByRun, limits: Mapping[str, Horizon]
         if run not in points or env not in limits:
             continue
         horizon = limits[env]
-        kept = inside(points.column(run, horizon.axis), horizon)
-        success = points.column(run, "success")[kept]
+        x, success = up_to_horizon(points, run, horizon, horizon.axis)
         if not success.size:
             continue
-        x, y = points.curve(run, horizon.axis)
         steps = plotted_steps(points, run, horizon)
         rows.append(
             {
                 "run": run,
                 "start_success": success[0],
                 "final_success": success[-1],
-                "final_at": points.column(run, horizon.axis)[kept][-1],
+                "final_at": judged_at(points, run, horizon),
                 "gain": success[-1] - success[0],
-                "area": statistics.normalised_area(x, y, x[0], horizon.limit),
+                "area": statistics.normalised_area(x, success, x[0], x[-1]),
                 "end_reward": end_reward(steps),
                 "plotted_steps": float(steps.size),
-                "reached_at": first_reached(x[inside(x, horizon)], y[inside(x, horizon)], THRESHOLD),
+                "reached_at": first_reached(x, success, THRESHOLD),
             }
         )
     return pd.DataFrame(rows, columns=["run", *RESULTS])
 
 
 def plotted_steps(points: ByRun, run: str, horizon: Horizon) -> Floats:
-    """The evaluations that follow training, up to the horizon: what the learning metrics are computed of."""
-    kept = inside(points.column(run, horizon.axis), horizon) & ~(points.column(run, horizon.axis) <= 0)
-    return points.column(run, "success")[kept]
+    """The evaluations that follow training and, last, success where the run is judged: what the learning metrics are computed of."""
+    x, success = up_to_horizon(points, run, horizon, horizon.axis)
+    return success[x > 0]
 
 
 def first_reached(x: Floats, y: Floats, level: float) -> float:
@@ -84,8 +82,7 @@ def sample_efficiency(
         for axis in AXES:
             curves = []
             for run in group["run"]:
-                kept = inside(points.column(run, horizon.axis), horizon)
-                x, y = points.column(run, axis)[kept], points.column(run, "success")[kept]
+                x, y = up_to_horizon(points, run, horizon, axis)
                 if x.size and np.isfinite(x).all() and np.isfinite(y).all():
                     curves.append((x, y))
             if not curves:

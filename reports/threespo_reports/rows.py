@@ -16,6 +16,7 @@ from pyarrow import json as arrow_json
 
 Columns = dict[str, NDArray[np.float64]]
 ARROW_BLOCK = 4 << 20  # bytes that Arrow parses at a time
+LARGEST = 1 << 1023  # an integer that surely is a float64
 
 
 @dataclass
@@ -54,17 +55,17 @@ def _by_arrow(content: bytes) -> Rows | None:
         return None
     try:
         table = arrow_json.read_json(io.BytesIO(content), read_options=arrow_json.ReadOptions(use_threads=True, block_size=ARROW_BLOCK))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        names = table.column_names
+        table.validate(full=True)  # that texts are UTF-8, too
+    except (pa.ArrowException, ValueError):  # a name may be no text
         return None
-    if table.num_rows != content.count(b"\n") or len(set(table.column_names)) != len(table.column_names):
-        return None
-    if not {"kind", "env_steps"} <= set(table.column_names):
+    if table.num_rows != content.count(b"\n") or len(set(names)) != len(names) or not {"kind", "env_steps"} <= set(names):
         return None
     kind, steps = table["kind"], table["env_steps"]
-    if kind.null_count or steps.null_count or not pa.types.is_string(kind.type) or not _is_numeric(steps.type):
+    if kind.null_count or steps.null_count or not pa.types.is_string(kind.type) or not _is_numeric(steps.type) or not np.isfinite(_floats(steps)).all():
         return None
     codes = kind.combine_chunks().dictionary_encode()
-    numbers = {name: _floats(table[name]) for name in table.column_names if _is_numeric(table[name].type)}
+    numbers = {name: _floats(table[name]) for name in names if _is_numeric(table[name].type)}
     places, rows = np.asarray(codes.indices), Rows()
     for code, name in enumerate(codes.dictionary.to_pylist()):
         chosen = np.flatnonzero(places == code)
@@ -110,15 +111,31 @@ def _row(line: str) -> tuple[str, dict[str, float]] | None:
     """Kind and numbers of a line (null is NaN); None if it is no such thing."""
     try:
         value: Any = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict) or not isinstance(value.get("kind"), str) or not _is_number(value.get("env_steps")):
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        return None
+    if not _is_number(value.get("env_steps")) or not math.isfinite(value["env_steps"]):
         return None
     return value["kind"], {key: math.nan if item is None else float(item) for key, item in value.items() if item is None or _is_number(item)}
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Whether ``value`` is a number that float64 can hold."""
+    return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST)
+
+
+def drop_copies(rows: Rows) -> int:
+    """Drop rows that equal an earlier one of their kind, in place, and return how many those were."""
+    dropped = 0
+    for kind, columns in rows.kinds.items():
+        if _keys(columns)[0].all():
+            continue  # no step is there twice
+        table = np.ascontiguousarray(np.stack(list(columns.values()), axis=1))
+        first = np.unique(table.view(np.dtype((np.void, table.strides[0])))[:, 0], return_index=True)[1]
+        dropped += len(table) - len(first)
+        _keep(rows, kind, np.sort(first))
+    return dropped
 
 
 def drop_repeats(rows: Rows) -> int:
@@ -127,17 +144,27 @@ def drop_repeats(rows: Rows) -> int:
     A run that went back to a checkpoint repeats a stretch: a later row replaces those of its kind at or after it."""
     dropped = 0
     for kind, columns in rows.kinds.items():
-        steps = columns["env_steps"]
-        iterations = columns.get("iteration", np.zeros_like(steps))
-        order = np.lexsort((iterations, steps))
-        new = np.ones(len(steps), dtype=bool)
-        new[1:] = (np.diff(steps[order]) != 0) | (np.diff(iterations[order]) != 0)
-        place = np.empty(len(steps), dtype=np.int64)
+        new, order = _keys(columns)
+        place = np.empty(len(order), dtype=np.int64)
         place[order] = np.cumsum(new)
         smallest_later = np.append(np.minimum.accumulate(place[::-1])[::-1][1:], np.iinfo(np.int64).max)
         kept = place < smallest_later
         if not kept.all():
             dropped += int((~kept).sum())
-            rows.kinds[kind] = {key: values[kept] for key, values in columns.items()}
-            rows.lines[kind] = rows.lines[kind][kept]
+            _keep(rows, kind, np.flatnonzero(kept))
     return dropped
+
+
+def _keys(columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """The rows in the order of steps and iterations, and which of these are the first with theirs."""
+    steps = columns["env_steps"]
+    iterations = columns.get("iteration", np.zeros_like(steps))
+    order = np.lexsort((iterations, steps))
+    new = np.ones(len(steps), dtype=bool)
+    new[1:] = (np.diff(steps[order]) != 0) | (np.diff(iterations[order]) != 0)
+    return new, order
+
+
+def _keep(rows: Rows, kind: str, places: NDArray[np.int64]) -> None:
+    rows.kinds[kind] = {key: values[places] for key, values in rows.kinds[kind].items()}
+    rows.lines[kind] = rows.lines[kind][places]

@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from threespo_bench.contracts.report import Horizon, Problem
-from threespo_reports.frames import ByRun, Floats
+from threespo_reports.frames import ByRun
 from threespo_reports.loading import Store
 
-OVERSHOOT = 0.05  # the iteration that spends a budget may pass it by this share and its evaluation still counts
+TOLERANCE = 0.05  # evaluations may end before the budget by this share of it, and the run still counts
 BUDGET_AXES = ("env_steps", "tokens", "updates", "iterations")
 AXIS_OF_BUDGET = {"env_steps": "env_steps", "tokens": "tokens", "updates": "updates", "iterations": "iteration"}
+UNITS = {"env_steps": "environment steps", "tokens": "tokens", "updates": "updates", "iterations": "iterations"}
 CELL = ["env", "algorithm", "seed"]
 
 
 def select(store: Store, points: ByRun) -> pd.DataFrame:
     """The table of runs with ``counted`` and, where that is false, the ``reason``."""
     runs = store.runs.copy()
-    runs["reason"] = [_reason(row, points.column(row["run"], "success")) for row in runs.to_dict("records")]
+    runs["reason"] = [_reason(row, points) for row in runs.to_dict("records")]
     usable = runs[runs["reason"] == ""].sort_values([*CELL, "env_steps", "run"])
     superseded = set(usable[usable.duplicated(CELL, keep="last")]["run"])
     runs.loc[runs["run"].isin(superseded), "reason"] = "another run of the same algorithm, environment and seed counts"
@@ -30,19 +30,37 @@ def select(store: Store, points: ByRun) -> pd.DataFrame:
     return runs
 
 
-def _reason(run: dict[str, object], successes: Floats) -> str:
+def _reason(run: dict[str, Any], points: ByRun) -> str:
     """Why a run cannot be compared, or nothing."""
+    successes = points.column(run["run"], "success")
     if run["algorithm"] == "unknown" or run["env"] == "unknown" or run["seed"] == -1:
         return "its configuration does not say algorithm, environment and seed"
+    if run.get("configured") is False:
+        return "its config.yaml cannot be read, so nobody can tell with which options it ran"
     if run["state"] not in ("finished", "unknown"):
         return "still running, or its process was killed" if run["state"] == "running" else str(run["state"])
     if not successes.size:
         return "no evaluation was recorded"
     if not np.isfinite(successes).all():
         return "an evaluation is not a finite number"
+    if (successes < 0).any() or (successes > 1).any():
+        return "an evaluation is not between 0 and 1"
     if run["state"] == "unknown" and not _spent(run):
         return "its state is unknown and its budget not spent"
-    return ""
+    return _incomplete(run, points)
+
+
+def _incomplete(run: dict[str, Any], points: ByRun) -> str:
+    """Whether the evaluations of a finished run end well before every limit of its budget, so that rows must have been lost."""
+    ends = []
+    for name in BUDGET_AXES:
+        limit, last = _number(run[f"budget_{name}"]), float(np.max(points.column(run["run"], AXIS_OF_BUDGET[name])))
+        if limit is None:
+            continue
+        if last >= limit * (1 - TOLERANCE):
+            return ""
+        ends.append(f"{last:.0f} of {limit:.0f} {UNITS[name]}")
+    return f"incomplete, its last evaluation is at {' and '.join(ends)}" if ends else ""
 
 
 def _spent(run: dict[str, object]) -> bool:
@@ -59,7 +77,7 @@ def _number(value: object) -> float | None:
 
 
 def horizons(runs: pd.DataFrame, points: ByRun) -> dict[str, Horizon]:
-    """Environment -> the range that all its counted runs cover, ended by their smallest budget."""
+    """Environment -> how far its counted runs are compared: up to their smallest budget, or where the shortest ends if one does not reach that."""
     found = {}
     for env, group in runs[runs["counted"]].groupby("env"):
         axis, budget = _budget(group)
@@ -68,7 +86,7 @@ def horizons(runs: pd.DataFrame, points: ByRun) -> dict[str, Horizon]:
             axis, budget = "env_steps", None
             last = _last_evaluated(group["run"], points, axis)
         shortest = min(last, key=lambda run: last[run])
-        if budget is not None and budget <= last[shortest]:
+        if budget is not None and last[shortest] >= budget * (1 - TOLERANCE):
             found[str(env)] = Horizon(axis, budget, "the budget")
         else:
             found[str(env)] = Horizon(axis, last[shortest], f"where the shortest run, {shortest}, has its last evaluation")
@@ -87,11 +105,6 @@ def _budget(runs: pd.DataFrame) -> tuple[str, float | None]:
         if len(limits) == len(runs):
             return AXIS_OF_BUDGET[name], min(limits)
     return "env_steps", None
-
-
-def inside(x: Floats, horizon: Horizon) -> NDArray[np.bool_]:
-    """Which evaluations of a run count: those up to the limit, and one that the last iteration carried a little past it."""
-    return x <= horizon.limit * (1 + OVERSHOOT)
 
 
 def digest_table(runs: pd.DataFrame) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from threespo_reports.selection import unmatched_seeds
 from threespo_reports.styles import printed_name
 
 COSTS = (*TOTALS, "trained_tokens", "seconds", *(f"seconds/{phase}" for phase in PHASES), "peak_memory_mb")
-_SPREADS = {"start_success": "start", "final_success": "final", "gain": "gain", "area": "area", "end_reward": "end"}
+_SPREADS = {"start_success": "start", "final_success": "final", "last_success": "last", "gain": "gain", "area": "area", "end_reward": "end"}
 
 
 def summarise(runs: pd.DataFrame, digests: pd.DataFrame, improvement: pd.DataFrame, baseline: str | None) -> pd.DataFrame:

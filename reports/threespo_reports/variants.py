@@ -10,16 +10,20 @@ from typing import Any
 _NOT_OPTIONS = ("name", "options")
 
 
-def component(config: Mapping[str, Any], manifest: Mapping[str, Any], key: str) -> tuple[str, dict[str, Any]]:
-    """Name and flattened options of a configured plugin, however the configuration nests them; the manifest helps out."""
+Component = tuple[str, Mapping[str, Any] | None]
+"""Name and flattened options of a plugin; None where nobody can tell them."""
+
+
+def component(config: Mapping[str, Any], manifest: Mapping[str, Any], key: str) -> Component:
+    """The configured plugin, however the configuration nests it; the manifest helps out with its name."""
     value = config.get(key) or manifest.get(key)
     if isinstance(value, str):
-        return value, {}
+        return value, {} if key in config else None
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
-        return "unknown", {}
+        return "unknown", {} if key in config else None
     options = value.get("options")
     merged = {**(options if isinstance(options, Mapping) else {}), **{k: v for k, v in value.items() if k not in _NOT_OPTIONS}}
-    return value["name"], flat(merged) if key in config else {}
+    return value["name"], flat(merged) if key in config else None
 
 
 def flat(options: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
@@ -33,17 +37,24 @@ def flat(options: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def variant_labels(components: Mapping[str, tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
-    """Run -> label: the plugin's name, and where its runs differ in options, the fewest of these that tell them apart."""
+def variant_labels(components: Mapping[str, Component]) -> dict[str, str]:
+    """Run -> label: the plugin's name, and where its runs differ in options, the fewest of these that tell them apart.
+
+    A run whose options are unknown is taken for the only variant there is, or has the bare name."""
     by_name: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
     for run, (name, options) in components.items():
-        by_name[name][run] = options
+        if options is not None:
+            by_name[name][run] = options
     labels = {}
     for name, options_of in by_name.items():
         keys = _distinguishing(list(options_of.values()))
         for run, options in options_of.items():
             told = ", ".join(f"{key}={options[key]}" for key in keys if key in options)
             labels[run] = f"{name} ({told})" if told else name
+    for run, (name, options) in components.items():
+        if options is None:
+            of_name = {labels[other] for other in by_name.get(name, ())}
+            labels[run] = of_name.pop() if len(of_name) == 1 else name
     return labels
 
 

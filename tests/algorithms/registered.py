@@ -164,7 +164,7 @@ def with_history_and_values(turns: TurnBatch, rng: np.random.Generator) -> None:
 def with_embeddings(turns: TurnBatch, rng: np.random.Generator) -> None:
     """A vector of each observation, the same in all batches."""
     vectors = np.random.default_rng(9).normal(size=(STATES, DIMENSIONS))
-    turns.extras["embedding"] = object_column([vectors[int(text[1:])] for text in turns.extras["observation"]])
+    turns.extras["embedding"] = turns.extras["prompt_embedding"] = object_column([vectors[int(text[1:])] for text in turns.extras["observation"]])
 
 
 def with_edges(turns: TurnBatch, rng: np.random.Generator) -> None:

@@ -26,7 +26,7 @@ def batch(seed: int = 0, tasks: int = 4) -> TurnBatch:
     turns = sample_turns(seed, tasks)
     rng = np.random.default_rng(9)
     vectors = {f"state {number}": rng.normal(size=DIMENSIONS) for number in range(10)}
-    turns.extras["embedding"] = object_column([vectors[name] for name in turns.anchor_obs])
+    turns.extras["embedding"] = turns.extras["prompt_embedding"] = object_column([vectors[name] for name in turns.anchor_obs])
     return turns
 
 
@@ -103,7 +103,7 @@ def test_without_support_it_is_grpo():
 def test_credit_with_a_memory_by_hand():
     algorithm, turns = trained(neighbours=1), batch()
     assert not np.allclose(credit(algorithm, turns), outcome(turns))
-    features = [np.r_[vector, step, 3] for vector, step in zip(turns.extras["embedding"], turns.step_id, strict=True)]
+    features = [np.r_[vector, step, 3] for vector, step in zip(turns.extras["prompt_embedding"], turns.step_id, strict=True)]
     states = algorithm.memory.states
     mean, scale = states.mean(axis=0), states.std(axis=0)
     distance = []
@@ -123,7 +123,7 @@ def test_row_order_and_padding_carry_no_meaning():
     rows = np.r_[np.arange(len(turns)), 0, 1]
     padded = turns.take(rows)
     padded = replace(padded, padding=np.arange(len(rows)) >= len(turns))
-    padded.extras["embedding"][len(turns) :] = [np.full(2, np.nan), None]
+    padded.extras["prompt_embedding"][len(turns) :] = [np.full(2, np.nan), None]
     np.testing.assert_allclose(credit(algorithm, padded), np.r_[expected, 0, 0], atol=1e-12)
     other = trained()
     other.observe(turns, score)
@@ -146,7 +146,7 @@ def test_only_successes_are_remembered_with_the_turns_that_were_left():
     assert 0 < won.sum() < len(turns) == len(won)
     length = {name: (turns.traj_id == name).sum() for name in set(turns.traj_id)}
     assert algorithm.memory.turns_left.tolist() == [length[name] - step for name, step in zip(turns.traj_id[won], turns.step_id[won], strict=True)]
-    np.testing.assert_array_equal(algorithm.memory.states[:, :DIMENSIONS], np.stack(list(turns.extras["embedding"][won])))
+    np.testing.assert_array_equal(algorithm.memory.states[:, :DIMENSIONS], np.stack(list(turns.extras["prompt_embedding"][won])))
     assert algorithm.memory.states[:, DIMENSIONS].tolist() == turns.step_id[won].tolist()
     assert set(algorithm.memory.states[:, -1]) == {0} and algorithm.round == 1
 
@@ -165,7 +165,7 @@ def test_a_turn_that_changes_nothing_has_no_credit():
 
 def test_predictions_that_are_not_finite_are_left_out():
     algorithm, turns = trained(), batch()
-    turns.extras["embedding"][1] = np.full(DIMENSIONS, np.nan)  # the second turn of its trajectory
+    turns.extras["prompt_embedding"][1] = np.full(DIMENSIONS, np.nan)  # the second turn of its trajectory
     result = credit(algorithm, turns)
     assert np.isfinite(result).all() and result[:2].tolist() == outcome(turns)[:2].tolist()
     algorithm.observe(replace(turns, success=np.isin(np.arange(len(turns)), np.flatnonzero(turns.terminated))), score)
@@ -192,8 +192,16 @@ def test_states_that_do_not_differ_tell_nothing():
 
 
 def test_missing_columns_are_named():
-    with pytest.raises(DataError, match="t2spo needs the column embedding"):
+    with pytest.raises(DataError, match="t2spo needs the column prompt_embedding"):
         T2SPOKNN(T2SPOKNNConfig()).credit(sample_turns())
+
+
+def test_states_told_by_the_observation_alone():
+    algorithm, other, turns = trained(state="observation"), trained(), batch()
+    assert algorithm.needs == {"embeddings"} and algorithm.requires == ("success", "embedding") and other.needs == {"prompt_embeddings"}
+    expected = credit(other, turns)
+    turns.extras["prompt_embedding"] = turns.extras["prompt_embedding"][::-1]
+    assert credit(algorithm, turns).tolist() == expected.tolist() != credit(other, turns).tolist()
 
 
 # Memory, reduction and nearest neighbours.

@@ -47,6 +47,22 @@ def test_the_cap_counts_from_the_first_state_and_the_end_is_never_asked_for():
     assert VinePPO(VinePPOConfig()).cuts([SimpleNamespace()] * 3) == [(0, 0), (1, 0), (2, 0)]
 
 
+def test_the_turns_of_a_step_share_its_gain():
+    rewards = [0, 0, 1]
+    values = fill_backwards(np.array(rewards, float), {0: 0.4, 2: 0.9})
+    np.testing.assert_allclose(values, [0.4, 0.9, 0.9], atol=1e-12)
+    batch = episode(values, rewards)
+    np.testing.assert_allclose(credit(batch, whiten="none", boundary_interval=2)[:, 0], [0.5, 0.5, 0.1], atol=1e-6)
+    shuffled = batch.take(np.array([2, 0, 1]))
+    np.testing.assert_allclose(credit(shuffled, whiten="none", boundary_interval=2)[:, 0], [0.1, 0.5, 0.5], atol=1e-6)
+
+
+def test_a_state_is_valued_where_a_step_begins():
+    algorithm = VinePPO(VinePPOConfig(boundary_interval=3, max_boundaries=2))
+    assert algorithm.cuts([SimpleNamespace()] * 9) == [(0, 0), (3, 0)]
+    assert algorithm.cuts([SimpleNamespace()] * 3) == [(0, 0)]
+
+
 def test_whitening_over_turns_and_over_tokens():
     batch = episode([0.4, 0.7, 0.9], [0, 0, 1], length=(1, 1, 2))
     np.testing.assert_allclose(credit(batch, whiten="turn")[:, 0], [1, 0, -1], atol=1e-5)  # mean 0.2, unbiased deviation 0.1
@@ -72,9 +88,10 @@ def sampled() -> TurnBatch:
     return batch
 
 
+@pytest.mark.parametrize("interval", [1, 3])
 @pytest.mark.parametrize("whiten", ["none", "turn", "token"])
-def test_contract(whiten):
-    check_algorithm(VinePPO, VinePPOConfig(whiten=whiten), sampled())
+def test_contract(whiten, interval):
+    check_algorithm(VinePPO, VinePPOConfig(whiten=whiten, boundary_interval=interval), sampled())
 
 
 def test_missing_values_are_named():
@@ -84,7 +101,7 @@ def test_missing_values_are_named():
         credit(batch)
 
 
-@pytest.mark.parametrize("option", [{"max_boundaries": 0}, {"whiten": "batch"}, {"continuations": 0}])
+@pytest.mark.parametrize("option", [{"max_boundaries": 0}, {"boundary_interval": 0}, {"whiten": "batch"}, {"continuations": 0}])
 def test_bad_options(option):
     with pytest.raises(UsageError, match=next(iter(option))):
         VinePPOConfig(**option).validate()

@@ -22,7 +22,10 @@ def test_batches(benchmark):
     assert len(turns) == 200
     lengths = np.unique(turns.traj_id.astype(str), return_counts=True)[1]
     assert lengths.min() >= 1 and lengths.max() <= 50
-    assert len(set(turns.anchor_obs)) <= 64 < len({id(text) for text in turns.anchor_obs})
+    own = benchmark.synthetic_batch(200, own_texts=True)
+    assert own.anchor_obs.tolist() == turns.anchor_obs.tolist()
+    assert len(set(turns.anchor_obs)) == len({id(text) for text in turns.anchor_obs}) <= 64
+    assert len({id(text) for text in own.anchor_obs}) == len({id(text) for text in own.traj_id}) == 200
     assert 0 < turns.action_valid.mean() < 1
     assert benchmark.synthetic_batch(200).anchor_obs.tolist() == turns.anchor_obs.tolist()
 

@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TOY_SETTINGS = ("engine=table", "model=nothing", "tracker=none", "evaluation.episodes=4", "checkpoint.every_iterations=1")
-_REPLACE = "trackers:none=toy-bench,trackers:mlflow=toy-bench,reports:curve=toy-bench,reports:comparison=toy-bench"
+_REPLACED = ("launchers:local", "rollouts:hf", "trackers:none", "trackers:mlflow", "reports:curve", "reports:comparison")
+_REPLACE = ",".join(f"{name}=toy-bench" for name in _REPLACED)
 
 Toys = Callable[..., subprocess.CompletedProcess[str]]
 Call = Callable[..., tuple[int, str, str]]
@@ -78,3 +79,26 @@ def made_store(tmp_path_factory: pytest.TempPathFactory, toys: Toys) -> Path:
 def store(made_store: Path, tmp_path: Path) -> Path:
     """A copy of that store, to be changed."""
     return Path(shutil.copytree(made_store, tmp_path / "runs"))
+
+
+@pytest.fixture
+def b1(tmp_path: Path) -> Path:
+    """The example batch of ``credit``."""
+    from threespo_bench.recorded import example_lines
+
+    path = tmp_path / "b1.jsonl"
+    path.write_text("".join(f"{line}\n" for line in example_lines()), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def credit(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run ``credit`` in this process: exit code, standard output, standard error."""
+    from threespo_bench.cli.app import run_cli
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run_cli(["credit", *map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return run

@@ -10,6 +10,7 @@ from threespo_bench.config.overrides import read
 from threespo_bench.errors import UsageError
 from threespo_bench.experiment import Variant
 from threespo_bench.experiment_file import override_text, read_experiment_file
+from threespo_bench.store import RunStore
 
 WHOLE = """\
 name: sizes
@@ -144,6 +145,22 @@ def test_a_file_again_and_again(call, tmp_path):
     assert "1count-corridor-seed0: finished before" in err
     assert "1count-corridor-seed1: finished after" in err
     assert "2 finished; nothing to wait for" in call("compare", file, "--seeds", "0..1", "--dry-run")[1]
+
+
+def test_a_dry_run_and_the_call_agree_about_a_locked_run(call, tmp_path):
+    file = toy_file(tmp_path, "seeds: 0")
+    assert call("compare", file, "--no-progress")[0] == 0
+    run = tmp_path / "runs" / "experiment" / "1count-corridor-seed0"
+    more = ("compare", file, "budget.iterations=3")
+    assert call(*more, "--no-progress")[0] == 0  # another run, which is then as if it were going on
+    with RunStore.open(run.with_name(f"{run.name}-2")) as store:
+        store.update_status(state="running")
+        code, out, _ = call(*more, "--dry-run")
+        assert code == 0
+        assert "leave: another process works on it" in out and "1 in another process; nothing to wait for" in out
+        code, _, err = call(*more, "--no-progress")
+    assert code == 6
+    assert "1 of 1 runs were left to another process" in err and "goes on from" not in err
 
 
 def test_differences_are_a_warning_at_the_end(call, tmp_path):

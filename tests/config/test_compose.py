@@ -199,7 +199,7 @@ def test_option_documentation() -> None:
     assert documented["evaluation.split"].doc == "a split of the environment."
     assert documented["evaluation.episodes"].doc.startswith("number of tasks")
     assert documented["budget.env_steps"].type == "int or null"
-    assert default_names() == {"algorithm": "???", "env": "household", "engine": "embedded", "tracker": "mlflow"}
+    assert default_names() == {"algorithm": "???", "env": "household", "engine": "embedded", "rollout": "hf", "tracker": "mlflow"}
 
 
 def test_every_option_of_the_built_in_plugins_is_documented() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import fields
+from dataclasses import asdict, fields
 from types import ModuleType
 
 import pytest
@@ -15,9 +15,11 @@ from threespo_bench import hookspecs
 from threespo_bench.assembly import HOST_CAPABILITIES
 from threespo_bench.config.compose import run_options
 from threespo_bench.config.defaults import load_defaults
+from threespo_bench.config.options import describe
 from threespo_bench.contracts.algorithm import Credit
 from threespo_bench.contracts.engine import CAPABILITIES
 from threespo_bench.contracts.entries import Entry
+from threespo_bench.contracts.rollout import RolloutOptions
 from threespo_bench.host import KINDS, PluginHost
 
 DOCS = ROOT / "docs"
@@ -67,7 +69,8 @@ def test_the_testing_kit_is_what_the_page_imports() -> None:
 def test_run_options() -> None:
     rows = table(page("configuration.md"), "key", "default")
     shown = {code(row[0]): row[1] for row in rows}
-    real = {option.key: "null" if option.default is None else str(option.default).lower() for option in run_options()}
+    options = run_options() + describe(RolloutOptions, "rollout", asdict(RolloutOptions()))
+    real = {option.key: "null" if option.default is None else str(option.default).lower() for option in options}
     assert {key: value.lower() for key, value in shown.items()} == real
 
 

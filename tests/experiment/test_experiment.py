@@ -15,11 +15,12 @@ import pytest
 from tests.runner import toy_bench
 from tests.runner.conftest import Watcher, fingerprint
 from threespo_bench.discovery import installed as installed_plugins
-from threespo_bench.errors import UsageError
+from threespo_bench.errors import StorageError, UsageError
 from threespo_bench.experiment import Variant, execute, plan
+from threespo_bench.experiment_plan import steps
 from threespo_bench.host import PluginHost
 from threespo_bench.runner import run
-from threespo_bench.store import read_status
+from threespo_bench.store import RunStore, read_status
 from threespo_bench.worker import Job, Worker
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +103,28 @@ def test_carrying_out_a_plan_again_does_only_what_is_missing(tmp_path, host):
     assert fingerprint(second.outcomes[runs[0].name].run) == before
     third = execute(planned(tmp_path, host, "counting", overrides=["algorithm.group_size=4"]), host)
     assert [outcome.run.name for outcome in third.outcomes.values()] == ["1count-corridor-seed0-2", "1count-corridor-seed1-2"]
+
+
+def test_a_run_that_another_process_works_on_is_left_to_it(tmp_path, host):
+    runs = planned(tmp_path, host, "counting")
+    first = execute(runs[:1], host, progress=lambda name: Watcher(stop_at=5)).planned[0].name
+    record = tmp_path / "test" / "experiment.json"
+    row, before = json.loads(record.read_text())["runs"][0], fingerprint(tmp_path / "test" / first)
+    with RunStore.open(tmp_path / "test" / first):  # as its process holds it
+        assert [step.action for step in steps(runs, host).values()] == ["busy", "run"]
+        said: list[str] = []
+        comparison = execute(runs, host, say=said.append)
+    assert [(name, outcome.state) for name, outcome in comparison.outcomes.items()] == [(runs[1].name, "finished")]
+    assert any(line.startswith(f"{first}: another process works on it") for line in said)
+    assert not comparison.interrupted and not comparison.failed
+    assert comparison.error().exit_code == StorageError.exit_code
+    assert f"1 of 2 runs were left to another process, first {first}, which is locked" in str(comparison.error())
+    assert json.loads(record.read_text())["runs"][0] == row
+    assert fingerprint(tmp_path / "test" / first) == before
+    assert (tmp_path / "test" / "report").is_dir() is ("comparison" in host.reports)
+    again = execute(runs, host)
+    assert again.error() is None and again.elsewhere == {}
+    assert [outcome.nothing_to_do for outcome in again.outcomes.values()] == [False, True]
 
 
 def test_a_run_of_other_code_is_made_again(tmp_path, host):

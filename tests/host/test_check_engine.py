@@ -96,7 +96,7 @@ async def no_prefix(ask: Any, seed: int, prefix: Sequence[int]) -> Generation:
 def test_generation(model: Path, monkeypatch: pytest.MonkeyPatch, change: Any, says: str) -> None:
     change_generation(monkeypatch, change)
     with pytest.raises(AssertionError, match=says):
-        check(model, frozenset({"reference", "critic", "value_tokens", "embeddings", "prefix"}))
+        check(model, frozenset({"reference", "critic", "value_tokens", "embeddings", "prompt_embeddings", "prefix"}))
 
 
 def forget(self: Any, folder: Path) -> None:
@@ -117,7 +117,7 @@ def forget(self: Any, folder: Path) -> None:
 def test_learning_and_state(model: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, stand_in: Any, says: str) -> None:
     monkeypatch.setattr(owner, name, stand_in)
     with pytest.raises(AssertionError, match=says):
-        check(model, frozenset({"reference", "critic", "value_tokens", "embeddings"}))
+        check(model, frozenset({"reference", "critic", "value_tokens", "embeddings", "prompt_embeddings"}))
 
 
 def test_scores_outside_the_mask(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,8 @@ def write_run(
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     digests = {"task_order_digest": f"{seed:02d}a7c1e4b9d2f0", "starting_weights_digest": "5e1f00c4a2b7d9", "evaluation_tasks_digest": "91bd03e7aa54c8"}
-    content = {"algorithm": {"name": algorithm, "owner": "threespo-bench 0.1.0"}, "versions": {"torch": "2.9", "numpy": "2.4"}, **digests, **(manifest or {})}
+    content = {"algorithm": {"name": algorithm, "owner": "threespo-bench 0.1.0"}, "env": {"name": env}, "seed": seed}
+    content |= {"versions": {"torch": "2.9", "numpy": "2.4"}, **digests, **(manifest or {})}
     write_json(folder / "manifest.json", content)
     write_json(folder / "status.json", {"state": state, "error": error})
     write_lines(folder / "metrics.jsonl", metrics)
@@ -155,7 +156,8 @@ def write_curve(folder: Path, algorithm: str, seed: int, values: Sequence[float]
 
 def golden_store(root: Path) -> Path:
     """Two environments. On household three algorithms x three seeds with a failed run, a missing seed, unequal lengths, an algorithm with one seed
-    and constant results, a resumed and a torn run; on alfworld two algorithms x two seeds, of which one has another step limit."""
+    and constant results, a resumed and a torn run; on alfworld two algorithms x two seeds, of which one has another step limit, and a third algorithm
+    of which one run lost its last rows and the other its configuration."""
     store = root / "first"
     for seed in (0, 1, 2):
         write_run(store / f"threespo-household-s{seed}", "threespo", seed)
@@ -174,7 +176,13 @@ def golden_store(root: Path) -> Path:
     torn.write_text(torn.read_text() + '{"kind": "train", "iterat')
     resumed = store / "gigpo-household-s0" / "metrics.jsonl"
     lines = resumed.read_text().splitlines()
-    resumed.write_text("\n".join([*lines[:12], *lines[9:]]) + "\n")
+    before = [json.dumps({**json.loads(line), "tokens": 7}) for line in lines[9:12]]  # what the killed process had measured
+    resumed.write_text("\n".join([*lines[:9], *before, *lines[9:]]) + "\n")
+    for seed in (0, 1):
+        write_run(store / f"gigpo-alfworld-s{seed}", "gigpo", seed, env="alfworld", steps=20_000, budget=20_000)
+    lost = store / "gigpo-alfworld-s0" / "metrics.jsonl"
+    lost.write_bytes(lost.read_bytes()[: lost.stat().st_size // 2])
+    (store / "gigpo-alfworld-s1" / "config.yaml").unlink()
     return store
 
 

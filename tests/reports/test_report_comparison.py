@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import shutil
@@ -109,7 +110,11 @@ def test_golden_store_problems_are_all_told(report: ReportPaths) -> None:
         "**alfworld** rollout.max_turns differs between runs: not a matched comparison",
         "**threespo-household-s2** metrics.jsonl: the last line is torn and was skipped",
         "**gigpo-household-s0** metrics.jsonl: 3 rows were measured again after a resume; the later ones count",
-        "where the shortest run, grpo-household-s0, has its last evaluation",
+        "**gigpo-alfworld-s0** not counted: incomplete, its last evaluation is at 8986 of 20000 environment steps",
+        "**gigpo-alfworld-s1** config.yaml is missing",
+        "**gigpo-alfworld-s1** not counted: its config.yaml cannot be read, so nobody can tell with which options it ran",
+        "**grpo-alfworld-s0** success at 20000 environment steps is read off between its evaluations at 16690 and 21271",
+        "**grpo-household-s0** judged at its last evaluation, at 39516 of 40000 environment steps",
     ):
         assert expected in text
 
@@ -230,10 +235,45 @@ def test_a_last_iteration_may_pass_the_budget_a_little(tmp_path: Path) -> None:
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("2040", "2000"))
     row = summary(quick([tmp_path / "e"], tmp_path / "out"))["grpo"]
-    assert (row["final_mean"], row["final_at"]) == (0.3, 2040)
+    assert (row["final_mean"], row["final_at"], row["last_mean"]) == (pytest.approx(0.2 + 0.1 * 1000 / 1040), 2000, 0.3)
     config.write_text(config.read_text().replace("2000", "1500"))
     row = summary(quick([tmp_path / "e"], tmp_path / "out"))["grpo"]
-    assert (row["final_mean"], row["final_at"]) == (0.2, 1000)
+    assert (row["final_mean"], row["final_at"], row["last_mean"]) == (pytest.approx(0.2 + 0.1 * 500 / 1040), 1500, 0.3)
+
+
+def test_no_run_gains_by_how_far_its_last_iteration_goes(tmp_path: Path) -> None:
+    """All learn at the same rate, 0.1 in 1,000 steps, and are evaluated at different places around a budget of 2,000: all end at 0.3."""
+    places = {"grpo": [0, 1000, 2000], "gigpo": [0, 900, 2900], "threespo": [0, 1990, 2010, 2600], "mirror": [0, 700, 1400, 2000, 2100]}
+    for name, x in places.items():
+        run = write_curve(tmp_path / "e" / name, name, 0, [0.1 + step / 10_000 for step in x], x=x)
+        config = run / "config.yaml"
+        config.write_text(config.read_text().replace(f"env_steps: {x[-1]}", "env_steps: 2000"))
+    paths = quick([tmp_path / "e"], tmp_path / "out")
+    for row in summary(paths).values():
+        assert (row["final_mean"], row["area_mean"], row["final_at"]) == (pytest.approx(0.3), pytest.approx(0.2), 2000)
+    content = json.loads(paths.json.read_text())
+    assert {row["algorithm"]: row["final_success"] for row in content["runs"]} == pytest.approx(dict.fromkeys(places, 0.3))
+    assert {row["algorithm"]: row["last_at"] for row in content["runs"]} == {name: x[-1] for name, x in places.items()}
+    assert content["statistics"]["final_success"].startswith("at the budget, linear between")
+    assert "39.0% (at 2,900)" in paths.markdown.read_text()
+
+
+def test_a_run_may_end_a_little_before_the_budget_but_not_much(tmp_path: Path) -> None:
+    for name, x in {"grpo": [0, 1000, 2000], "gigpo": [0, 1000, 1900], "threespo": [0, 1000, 1800]}.items():
+        run = write_curve(tmp_path / "e" / name, name, 0, [0.1, 0.2, 0.3], x=x)
+        config = run / "config.yaml"
+        config.write_text(config.read_text().replace(f"env_steps: {x[-1]}", "env_steps: 2000"))
+    paths = quick([tmp_path / "e"], tmp_path / "out")
+    rows = summary(paths)
+    assert {name: (row["final_mean"], row["final_at"], row["not_counted"]) for name, row in rows.items()} == {
+        "grpo": (0.3, 2000, 0),
+        "gigpo": (0.3, 1900, 0),
+        "threespo": (None, None, 1),
+    }
+    assert rows["gigpo"]["area_mean"] == pytest.approx((0.15 * 1000 + 0.25 * 900) / 1900)
+    text = paths.markdown.read_text()
+    assert "**gigpo** judged at its last evaluation, at 1900 of 2000 environment steps" in text
+    assert "**threespo** not counted: incomplete, its last evaluation is at 1800 of 2000 environment steps" in text
 
 
 def test_nan_runs_are_listed_as_failed(tmp_path: Path) -> None:
@@ -266,9 +306,9 @@ def test_a_report_comes_even_if_no_run_finished(tmp_path: Path, state: str) -> N
 def test_a_report_comes_without_any_file(store: Path, tmp_path: Path, name: str) -> None:
     copy = shutil.copytree(store, tmp_path / "first")
     for run in copy.iterdir():
-        (run / name).unlink()
+        (run / name).unlink(missing_ok=True)
     paths = (write_report if name == "metrics.jsonl" else quick)([copy], tmp_path / "out")
-    assert sum(f"{name} is missing" in problem.message for problem in paths.problems) == 13
+    assert sum(f"{name} is missing" in problem.message for problem in paths.problems) == 15
     assert not [problem for problem in paths.problems if problem.where.startswith("section")]
     assert paths.html.exists()
 
@@ -339,5 +379,5 @@ def test_budgets_in_iterations_and_no_usual_baseline(tmp_path: Path) -> None:
     paths = quick([tmp_path / "e"], tmp_path / "out")
     assert summary(paths)["one"]["final_mean"] == pytest.approx(0.4)
     text = paths.markdown.read_text()
-    assert "up to 1 iterations (the budget)" in text
+    assert "Every run is judged at 1 iterations (the budget)" in text
     assert "--baseline NAME adds them" in text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic_runs import write_curve, write_lines, write_run
+from synthetic_runs import write_curve, write_json, write_lines, write_run
 
 from threespo_reports import rows as row_reading
 from threespo_reports.describing import one_line
@@ -76,6 +76,59 @@ def test_no_file_is_needed(tmp_path: Path, name: str, content: bytes | None) -> 
     assert len(store.runs) == 1
     if content is None or not name.endswith("jsonl"):
         assert any(name in problem.message for problem in store.problems)
+
+
+def test_rows_that_are_there_twice_count_once_and_lose_no_later_one(tmp_path: Path) -> None:
+    run = write_curve(tmp_path / "e" / "a", "grpo", 0, [0.1, 0.2, 0.3, 0.4])
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join([*lines, lines[1], lines[1]]) + "\n")
+    assert load([tmp_path]).evaluations["success"].tolist() == [0.1, 0.2, 0.3, 0.4]
+    assert messages(tmp_path) == {"a": "metrics.jsonl: 2 rows repeat an earlier one exactly and are left out"}
+
+
+@pytest.mark.parametrize(
+    ("garbage", "told"),
+    [
+        (b"\x00" * 400 + b"\n", "1 damaged line skipped (line 3)"),
+        (b"\xff\xfe\n\x80\x81{}\n", "2 damaged lines skipped (line 3, 4)"),
+        (b'{"kind": "eval", "env_steps": 1' + b"0" * 400 + b', "success": 0.5}\n', "1 damaged line skipped (line 3)"),
+        (b'{"kind": "eval", "env_steps": Infinity, "success": 0.5}\n', "1 damaged line skipped (line 3)"),
+        (b'{"kind": "e\xec", "env_steps": 1500, "success": 0.5}\n', "1 rows are of no known kind and left out (lines 3)"),
+        (b"[" * 100_000 + b"\n", "1 damaged line skipped (line 3)"),
+    ],
+)
+def test_garbage_in_the_middle_costs_its_own_lines_only(tmp_path: Path, garbage: bytes, told: str) -> None:
+    run = write_curve(tmp_path / "e" / "a", "grpo", 0, [0.1, 0.2, 0.3, 0.4])
+    lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_bytes(b"".join([*lines[:2], garbage, *lines[2:]]))
+    assert load([tmp_path]).evaluations["success"].tolist() == [0.1, 0.2, 0.3, 0.4]
+    assert messages(tmp_path) == {"a": f"metrics.jsonl: {told}"}
+
+
+def test_recorded_runs_without_a_folder_are_told_unless_some_were_chosen(tmp_path: Path) -> None:
+    runs = [write_curve(tmp_path / "e" / name, "grpo", seed, [0.1, 0.2]) for seed, name in enumerate("abc")]
+    rows = [{"name": run.name, "run": run.name, "state": "finished", "error": None} for run in runs]
+    rows += [{"name": "d", "run": None, "state": "failed", "error": "it needs\na critic"}, {"name": "f", "run": None, "state": "planned"}, {"odd": 1}]
+    write_json(tmp_path / "e" / "experiment.json", {"runs": rows})
+    shutil.rmtree(runs[1])
+    assert messages(tmp_path / "e") == {
+        "b": "the run directory b is missing; experiment.json says: finished",
+        "d": "has no run directory; experiment.json says: failed (it needs a critic)",
+        "f": "was planned and has not begun",
+    }
+    assert load([runs[0], runs[2]]).problems == load([tmp_path / "e"]).problems
+    assert load([runs[0]]).problems == ()
+    (tmp_path / "e" / "experiment.json").write_text("{")
+    assert messages(tmp_path / "e") == {"e": "experiment.json is damaged, so runs that have no folder are not known"}
+
+
+def test_a_run_without_its_configuration_belongs_to_the_only_variant(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_curve(tmp_path / "e" / f"a{seed}", "grpo", seed, [0.1, 0.2])
+    (tmp_path / "e" / "a1" / "config.yaml").unlink()
+    assert load([tmp_path]).runs["algorithm"].tolist() == ["grpo", "grpo"]
+    write_curve(tmp_path / "e" / "b", "grpo", 0, [0.1, 0.2], options={"group_size": 4})
+    assert load([tmp_path]).runs["algorithm"].tolist() == ["grpo (group_size=8)", "grpo", "grpo (group_size=4)"]
 
 
 def test_missing_paths_are_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from report_helpers import constant, quick, summary
-from synthetic_runs import write_curve
+from synthetic_runs import write_curve, write_lines
 
 from threespo_bench.errors import UsageError
 from threespo_reports.comparison import ReportPaths, write_report
@@ -43,10 +43,10 @@ def test_smoothing_is_stated_and_changes_no_number(store: Path, report: ReportPa
 def test_parquet_has_every_measurement(report: ReportPaths, store: Path) -> None:
     frame = pd.read_parquet(report.folder / "data.parquet")
     rows = sum(len((run / "metrics.jsonl").read_text().splitlines()) for run in store.iterdir())
-    assert len(frame) == rows - 1 - 3  # a torn line, and three rows that a resume repeated
+    assert len(frame) == rows - 2 - 3  # two torn lines, and three rows that a resume repeated
     assert set(frame["kind"]) == {"eval", "train"}
     last = frame[(frame["run"] == "threespo-household-s0") & (frame["kind"] == "eval")].iloc[-1]
-    assert last["success"] == pytest.approx(json.loads(report.json.read_text())["runs"][-3]["final_success"])
+    assert last["success"] == pytest.approx(json.loads(report.json.read_text())["runs"][-3]["last_success"])
     assert (last["algorithm"], last["env"], last["seed"]) == ("threespo", "household", 0)
     assert frame.loc[frame["run"] == "gigpo-household-s1", "counted"].eq(False).all()
 
@@ -76,7 +76,21 @@ def test_a_run_that_overshoots_far_is_told(tmp_path: Path) -> None:
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("2200", "2000"))
     problems = quick([tmp_path / "e"], tmp_path / "out").problems
-    assert ("a", "warning") in [(problem.where, problem.severity) for problem in problems if "at 1000 of 2000" in problem.message]
+    told = "success at 2000 environment steps is read off between its evaluations at 1000 and 2200"
+    assert ("a", "note", told) in [(problem.where, problem.severity, problem.message) for problem in problems]
+
+
+def test_types_of_tasks_are_judged_where_the_run_is(tmp_path: Path) -> None:
+    """0.5 at 1,000 steps and 0.9 at 3,000 is 0.7 at the budget of 2,000; a type that an evaluation lacks is left out."""
+    run = write_curve(tmp_path / "e" / "a", "grpo", 0, [0.1, 0.2, 0.3], x=[0, 1000, 3000])
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for row, look, cool in zip(rows, (0.0, 0.5, 0.9), (0.0, None, 0.9), strict=True):
+        row |= {"success/look": look, "success/cool": cool}
+    write_lines(run / "metrics.jsonl", rows)
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("env_steps: 3000", "env_steps: 2000"))
+    frame = pd.read_csv(quick([tmp_path / "e"], tmp_path / "out").folder / "tables" / "task_types.csv")
+    assert dict(zip(frame["kind"], frame["mean"], strict=True)) == {"look": pytest.approx(0.7)}
 
 
 def test_sample_efficiency_and_its_bounds(tmp_path: Path) -> None:

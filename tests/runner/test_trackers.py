@@ -23,7 +23,9 @@ def test_what_a_tracker_gets(tmp_path, host, reference):
     assert (start["call"], start["experiment"], start["run"], start["parent"], start["resume"]) == ("start", "test", outcome.run.name, "the parent", None)
     assert start["params"]["algorithm.objective.clip_low"] == 0.2
     assert (start["params"]["algorithm"], start["params"]["seed"]) == ("counting", 0)
-    assert start["tags"] == {"algorithm": "counting", "env": "corridor", "seed": "0"}
+    record = json.loads((outcome.run / "tracking.json").read_text())
+    assert start["tags"] == {"kind": "run", "algorithm": "counting", "env": "corridor", "seed": "0", "threespo_bench.id": record["id"]}
+    assert record["copies"]["list"] | {"content": ""} == {"run": f"id-{outcome.run.name}", "content": "", "complete": True}
     logged = [call for call in recorded if call["call"] == "log"]
     assert len(logged) == (reference / "metrics.jsonl").read_text().count("\n")
     assert "eval/success" in logged[0]["metrics"]

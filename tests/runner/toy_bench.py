@@ -18,7 +18,7 @@ from threespo_bench.config.compose import compose
 from threespo_bench.config.schema import RunConfig
 from threespo_bench.contracts.algorithm import Algorithm, AlgorithmConfig, Credit
 from threespo_bench.contracts.engine import Engine, Generation, Learner, RolloutEngine
-from threespo_bench.contracts.entries import AlgorithmEntry, EngineEntry, EnvironmentEntry, ModelEntry, ReportEntry, TrackerEntry
+from threespo_bench.contracts.entries import AlgorithmEntry, EngineEntry, EnvironmentEntry, LauncherEntry, ModelEntry, ReportEntry, RolloutEntry, TrackerEntry
 from threespo_bench.contracts.environment import Action, Environment, Observation, Step, Task
 from threespo_bench.contracts.tracker import Tracker
 from threespo_bench.errors import UsageError
@@ -190,8 +190,8 @@ class TableEngine(Engine):
     Config = TableConfig
     deterministic = True
 
-    def __init__(self, config: TableConfig, model: str, seed: int) -> None:
-        super().__init__(config, model, seed)
+    def __init__(self, config: TableConfig, model: str, seed: int, rollout: Any = None) -> None:
+        super().__init__(config, model, seed, rollout)
         self.table = _Table(seed)
         self.rollout, self.learner = _TableRollout(self.table), _TableLearner(self.table, config)
 
@@ -346,6 +346,11 @@ def threespo_engines() -> list[EngineEntry]:
 
 
 @hookimpl
+def threespo_rollouts() -> list[RolloutEntry]:
+    return [RolloutEntry("hf", "threespo_bench.contracts.rollout:OwnSampling", "")]
+
+
+@hookimpl
 def threespo_models() -> list[ModelEntry]:
     return [ModelEntry("nothing", f"{_HERE}:model_folder", "")]
 
@@ -354,6 +359,11 @@ def threespo_models() -> list[ModelEntry]:
 def threespo_trackers() -> list[TrackerEntry]:
     mlflow = TrackerEntry("mlflow", "threespo_plugins.mlflow_tracker:MlflowTracker", "")
     return [TrackerEntry("list", f"{_HERE}:ListTracker", ""), TrackerEntry("none", "threespo_plugins.no_tracker:NoTracker", ""), mlflow]
+
+
+@hookimpl
+def threespo_launchers() -> list[LauncherEntry]:
+    return [LauncherEntry("local", "threespo_plugins.launchers.local:LocalLauncher", "")]
 
 
 @hookimpl

@@ -19,14 +19,20 @@ from threespo_bench.cli import (
     credit,
     diff,
     doctor,
+    evaluation,
     info,
     leaderboard,
     listing,
     ls,
+    merge,
+    play,
+    prepare,
     report,
     reproduce,
     run,
     show,
+    slurm,
+    sync,
     warm_start,
     watch,
 )
@@ -44,6 +50,7 @@ EXIT_CODES: dict[int, str] = {
     errors.StorageError.exit_code: "the run folder cannot be written or read: full disk, locked, no usable checkpoint",
     errors.PartialFailure.exit_code: "some runs of a comparison failed; the others finished and were reported",
     errors.NotReproduced.exit_code: "a run that was made again measured something else",
+    errors.TrackerError.exit_code: "the tracking server cannot be reached or did not take everything; the next `sync` sends the rest",
     errors.Interrupted.exit_code: "interrupted; the run can be resumed",
 }
 
@@ -68,7 +75,9 @@ def cli(strict: bool) -> None:
     """Compare reinforcement-learning algorithms for language-model agents: same tasks, same seeds, same budget."""
 
 
-for _module in (run, compare, watch, report, leaderboard, ls, show, diff, reproduce, clean, credit, listing, info, warm_start, doctor):
+_COMMANDS = (run, compare, slurm, watch, report, leaderboard, ls, show, diff, reproduce, clean, sync, credit)
+_COMMANDS += (evaluation, play, merge, prepare, listing, info, warm_start, doctor)
+for _module in _COMMANDS:
     cli.add_command(_module.command)
 
 

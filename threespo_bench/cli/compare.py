@@ -12,6 +12,7 @@ from threespo_bench.cli.output import console, load_host, note, say, table, warn
 from threespo_bench.cli.report import show_paths
 
 if TYPE_CHECKING:
+    from threespo_bench.config.schema import Component
     from threespo_bench.experiment import Comparison
     from threespo_bench.recorder import Progress
 
@@ -25,6 +26,8 @@ threespo-bench compare --algo 3spo --algo grpo --seeds 0..4 --budget env_steps=2
 threespo-bench compare --algo 3spo@paper --algo grpo --set grpo:algorithm.group_size=16 --dry-run
 
 threespo-bench compare experiment.yaml --jobs 2
+
+threespo-bench compare experiment.yaml --launcher slurm launcher.partition=gpu launcher.gpus=1
 """
 
 
@@ -33,6 +36,7 @@ threespo-bench compare experiment.yaml --jobs 2
 @click.option("--env", "environments", multiple=True, metavar="NAME", help="An environment, by default household; can be given several times.")
 @click.option("--seeds", metavar="SEEDS", help=f"0..4, or 0,3,5; by default {DEFAULT_SEEDS}. A seed is the unit of every statistic.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Runs at the same time, by default 1.")
+@click.option("--launcher", metavar="NAME", help="Where the runs are carried out: local (the default), ray, slurm; `info NAME` lists its options launcher.KEY.")
 @click.option("--budget", "budgets", multiple=True, metavar="NAME=N", help="What every run may spend: env_steps=N, tokens=N, updates=N or iterations=N.")
 @click.option("--out", metavar="DIR", type=click.Path(file_okay=False), help="Folder for runs, by default runs.")
 @click.option("--experiment", metavar="NAME", help="Folder in DIR for these runs, by default made from the algorithms and environments.")
@@ -49,6 +53,7 @@ def command(
     environments: tuple[str, ...],
     seeds: str | None,
     jobs: int | None,
+    launcher: str | None,
     budgets: tuple[str, ...],
     out: str | None,
     experiment: str | None,
@@ -60,19 +65,27 @@ def command(
     words: tuple[str, ...],
 ) -> int:
     """Run several algorithms with the same seeds and budget, one after another or at once, then write the report. A failed run stops no other."""
-    asked = request(Options(algorithms, environments, seeds, budgets, out, experiment, baseline, jobs, (*settings, *words)))
+    asked = request(Options(algorithms, environments, seeds, budgets, out, experiment, baseline, jobs, (*settings, *words), launcher))
     host = load_host(context)
     named = host.find("algorithms", asked.baseline).name if asked.baseline else None
-    planned = asked.plan(host)
+    chosen, planned = asked.choose_launcher(host), asked.plan(host)
+    at_once = _at_once(chosen, len(planned))
     if dry_run:
         from threespo_bench.cli.comparison_plan import show_plan
 
-        show_plan(planned, host, retry=retry, jobs=asked.jobs)
+        show_plan(planned, host, retry=retry, jobs=at_once)
         return 0
     from threespo_bench.experiment import execute
 
-    comparison = execute(planned, host, jobs=asked.jobs, progress=_progress(no_progress, asked.jobs), say=note, baseline=named, retry=retry)
+    comparison = execute(planned, host, launcher=chosen, progress=_progress(no_progress, at_once), say=note, baseline=named, retry=retry)
     return _finish(comparison)
+
+
+def _at_once(launcher: Component, runs: int) -> int:
+    """How many runs go on at the same time; a launcher that decides this itself may start all of them."""
+    from threespo_bench.config.launcher import DEFAULT_LAUNCHER
+
+    return launcher.options.jobs or (1 if launcher.name == DEFAULT_LAUNCHER else runs)
 
 
 def _progress(quiet: bool, jobs: int) -> Callable[[str], Progress]:

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from threespo_bench.experiment_plan import PlannedRun, Step
     from threespo_bench.host import PluginHost
 
-_WORDS = {"run": "run", "resume": "resume", "retry": "retry", "skip": "skip: finished", "busy": "wait: another process works on it", "failed": "report: failed"}
+_WORDS = {
+    "run": "run",
+    "resume": "resume",
+    "retry": "retry",
+    "skip": "skip: finished",
+    "busy": "leave: another process works on it",
+    "failed": "report: failed",
+}
 _TO_DO = ("run", "resume", "retry")
 
 

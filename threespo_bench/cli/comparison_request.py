@@ -12,6 +12,7 @@ from threespo_bench.cli.overrides import seeds as read_seeds
 from threespo_bench.errors import UsageError
 
 if TYPE_CHECKING:
+    from threespo_bench.config.schema import Component
     from threespo_bench.experiment import PlannedRun, Variant
     from threespo_bench.experiment_file import ExperimentFile
     from threespo_bench.host import PluginHost
@@ -32,11 +33,12 @@ class Options:
     baseline: str | None = None
     jobs: int | None = None
     words: tuple[str, ...] = ()
+    launcher: str | None = None
 
 
 @dataclass(frozen=True)
 class Request:
-    """What shall be compared. ``overrides`` are for every run."""
+    """What shall be compared. ``overrides`` are for every run; ``launcher`` are overrides that choose where the runs are carried out."""
 
     variants: tuple[Variant, ...]
     environments: tuple[str, ...]
@@ -45,7 +47,8 @@ class Request:
     out: str | None
     experiment: str
     baseline: str | None
-    jobs: int
+    jobs: int | None
+    launcher: tuple[str, ...] = ()
 
     def plan(self, host: PluginHost) -> list[PlannedRun]:
         """The runs, composed and checked. Raises UsageError."""
@@ -53,23 +56,38 @@ class Request:
 
         return plan(self.variants, self.environments, self.seeds, host, overrides=self.overrides, out=self.out, experiment=self.experiment)
 
+    def choose_launcher(self, host: PluginHost) -> Component:
+        """The launcher with its options. Raises UsageError."""
+        from threespo_bench.config.launcher import compose_launcher
+
+        return compose_launcher(self.launcher, host, jobs=self.jobs)
+
 
 def request(options: Options) -> Request:
     """Put options and file together; what an option says wins. Raises UsageError."""
-    files, overrides = _separate(options.words)
+    files, texts = _separate(options.words)
+    launcher, overrides = _of_the_launcher(texts)
     if len(files) > 1:
         raise UsageError(f"{files[1]}: a comparison has one file, and {files[0]} was named before")
     if not files and not options.algorithms:
         raise UsageError("no algorithm was named", fix="add --algo NAME (threespo-bench list shows them), or name an experiment file, e.g. experiment.yaml")
     seeds = read_seeds(options.seeds) if options.seeds is not None else []
     budget = budget_overrides(options.budgets)
-    return _with_file(options, files[0], overrides, seeds, budget) if files else _alone(options, overrides, seeds, budget)
+    asked = _with_file(options, files[0], overrides, seeds, budget) if files else _alone(options, overrides, seeds, budget)
+    chosen = (f"launcher={options.launcher}",) if options.launcher is not None else ()
+    return replace(asked, launcher=(*asked.launcher, *chosen, *launcher))
 
 
 def _separate(words: Sequence[str]) -> tuple[list[Path], list[str]]:
     """Names of YAML files, and overrides."""
     files = [word for word in words if "=" not in word and word.lower().endswith((".yaml", ".yml"))]
     return [Path(file) for file in files], [word for word in words if word not in files]
+
+
+def _of_the_launcher(texts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Overrides of the launcher, and those of runs."""
+    own = [text for text in texts if text.partition("=")[0].partition(".")[0] == "launcher"]
+    return own, [text for text in texts if text not in own]
 
 
 def _alone(options: Options, texts: Sequence[str], seeds: Sequence[int], budget: Sequence[str]) -> Request:
@@ -83,7 +101,7 @@ def _alone(options: Options, texts: Sequence[str], seeds: Sequence[int], budget:
         out=options.out,
         experiment=options.experiment or "-".join(dict.fromkeys([*options.algorithms, *environments])).replace("@", "-"),
         baseline=options.baseline,
-        jobs=options.jobs or 1,
+        jobs=options.jobs,
     )
 
 
@@ -103,7 +121,8 @@ def _with_file(options: Options, path: Path, texts: Sequence[str], seeds: Sequen
         out=options.out or file.out,
         experiment=options.experiment or file.name,
         baseline=options.baseline or file.baseline,
-        jobs=options.jobs or file.jobs or 1,
+        jobs=options.jobs or file.jobs,
+        launcher=file.launcher,
     )
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import rich_click as click
 
@@ -17,7 +18,7 @@ from threespo_bench.errors import BenchError, PluginError
 from threespo_bench.host import KINDS, STRICT_VARIABLE, PluginHost
 
 _LIBRARIES = ("torch", "transformers", "hydra-core", "pluggy", "numpy", "scipy", "pandas", "pyarrow", "mlflow")
-_SECTIONS = {"algorithms": "algorithm", "environments": "env", "engines": "engine", "trackers": "tracker"}
+_SECTIONS = {"algorithms": "algorithm", "environments": "env", "engines": "engine", "rollouts": "rollout", "trackers": "tracker", "launchers": "launcher"}
 _VARIABLES = (STRICT_VARIABLE, REPLACE_VARIABLE, "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "ALFWORLD_DATA")
 
 
@@ -29,6 +30,7 @@ def command(context: click.Context) -> int:
     _print_versions()
     _print_plugins(host)
     problems = _load_everything(host)
+    _print_what_runs(host)
     for line in host.conflicts:
         say(f"conflict: {line}", "red")
     for failure in host.failures:
@@ -80,6 +82,35 @@ def _print_plugins(host: PluginHost) -> None:
     console().print(shown)
     for key, winner in host.replacements.items():
         say(f"chosen by {REPLACE_VARIABLE}: {key} of {winner}")
+    say()
+
+
+def _print_what_runs(host: PluginHost) -> None:
+    """Which engines and rollouts can run here with their defaults, and what the others lack."""
+    from threespo_bench.contracts.rollout import OwnSampling, Rollout
+
+    models = [model.load() for model in host.all("models").values() if not missing_requirements(model)]
+    if not models:
+        return
+    folder, own = Path(models[0]()), Rollout("hf", OwnSampling.Config(), OwnSampling)
+    shown = table("", "runs here", "to have it")
+    for kind in ("engines", "rollouts"):
+        for contribution in host.all(kind).values():
+            name = f"{KINDS[kind].singular} {contribution.name}"
+            missing = missing_requirements(contribution)
+            if missing:
+                shown.add_row(name, f"no: {', '.join(missing)} is not installed", f"pip install '{contribution.owner}[{contribution.entry.extra}]'")
+                continue
+            try:
+                target = contribution.load()
+                check = getattr(target, "check", None)
+                if check is not None:
+                    check(target.Config(), folder, *([own] if kind == "engines" else []))
+            except BenchError as error:
+                shown.add_row(name, f"no: {error}", error.fix)
+            else:
+                shown.add_row(name, "yes", "")
+    console().print(shown)
     say()
 
 

@@ -11,7 +11,7 @@ from threespo_bench.cli.output import console, load_host, say, table
 from threespo_bench.errors import UsageError, suggest
 from threespo_bench.host import KINDS, Contribution, PluginHost
 
-_SECTIONS = {"algorithms": "algorithm", "environments": "env", "engines": "engine", "trackers": "tracker"}
+_SECTIONS = {"algorithms": "algorithm", "environments": "env", "engines": "engine", "rollouts": "rollout", "trackers": "tracker", "launchers": "launcher"}
 
 
 @click.command("info")
@@ -19,7 +19,7 @@ _SECTIONS = {"algorithms": "algorithm", "environments": "env", "engines": "engin
 @click.option("--preset", help="Show the options of this preset of an algorithm.")
 @click.pass_context
 def command(context: click.Context, name: str, preset: str | None) -> None:
-    """Explain an algorithm, environment, engine, model or tracker: source, notes, presets, and every option with its default.
+    """Explain an algorithm, environment, engine, rollout, model, tracker or launcher: source, notes, presets, and every option with its default.
 
     NAME can also be `run`, for the options of a run that belong to no plugin.
     """

@@ -13,8 +13,10 @@ _HINTS = {
     "algorithms": "--algo NAME",
     "environments": "--env NAME",
     "engines": "engine=NAME",
+    "rollouts": "rollout=NAME",
     "models": "model=NAME",
     "trackers": "tracker=NAME",
+    "launchers": "compare --launcher NAME",
     "reports": "sections of a report",
 }
 
@@ -23,7 +25,7 @@ _HINTS = {
 @click.option("--json", "as_json", is_flag=True, help="Plain data instead of a table.")
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
-    """List algorithms, environments, engines, models, trackers and report sections, with the distribution each one comes from."""
+    """List algorithms, environments, engines, rollouts, models, trackers, launchers and report sections, with the distribution each one comes from."""
     host = load_host(context)
     if as_json:
         import json

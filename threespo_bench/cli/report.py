@@ -38,9 +38,9 @@ def command(context: click.Context, runs: tuple[Path, ...], out: Path | None, ba
 
 
 def show_paths(paths: Any) -> None:
-    """Say where a report is and what its reader should know; a plugin's own writer may return the path of its page alone."""
-    if isinstance(paths, Path):
-        say(str(paths))
+    """Say where a report is and what its reader should know; a plugin's own writer may return the path of its page alone, or nothing."""
+    if paths is None or isinstance(paths, (str, Path)):
+        say(str(paths or "the report was written"))
         return
     for problem in paths.problems:
         if problem.severity != "note":

@@ -106,18 +106,20 @@ def _budget(texts: list[str]) -> dict[str, int | None]:
 
 def show_plan(config: RunConfig, host: PluginHost) -> None:
     """Build all that costs little, so that mistakes show, and print what would be run."""
-    from threespo_bench import assembly
-    from threespo_bench.config.plain import to_plain
+    from threespo_bench.assembly import dry_run
 
-    parts = assembly.load_parts(config, host)
-    model = Path(assembly.model_path(config, host)).expanduser()
-    if not model.is_dir():
-        raise DataError(f"there is no model folder {model}", fix="model.path= takes a local Hugging Face folder, model= a name that threespo-bench list shows")
-    for line in assembly.warnings(config, parts):
+    shown = dry_run(config, host)
+    if not Path(shown["model"]).is_dir():
+        raise DataError(
+            f"there is no model folder {shown['model']}", fix="model.path= takes a local Hugging Face folder, model= a name that threespo-bench list shows"
+        )
+    for line in shown["warnings"]:
         warn(line)
-    say(plain_yaml(to_plain(config)))
-    note(f"{len(parts.training_tasks):,} training tasks, {len(parts.evaluation_tasks):,} for evaluation; model in {model}")
-    note(f"would run in {Path(config.out) / config.experiment / assembly.run_name(host, config)}; nothing was started")
+    say(plain_yaml(shown["config"]))
+    note(f"{shown['training_tasks']:,} training tasks, {shown['evaluation_tasks']:,} for evaluation; model in {shown['model']}")
+    if shown["iterations_at_least"]:
+        note(f"at least {shown['iterations_at_least']:,} iterations")
+    note(f"would run in {shown['run']}; nothing was started")
 
 
 def finish(outcome: Outcome) -> int:

@@ -114,12 +114,12 @@ def _defaults(config: Mapping[str, Any], host: PluginHost) -> dict[str, Any]:
     from threespo_bench.config.plain import flatten, to_plain
 
     algorithm, env = config["algorithm"], config["env"]["name"]
-    chosen = [f"{section}={config[section]['name']}" for section in ("engine", "tracker")]
+    chosen = [f"{section}={config[section]['name']}" for section in ("engine", "rollout", "tracker") if "name" in config[section]]
     preset = [f"algorithm.preset={algorithm['preset']}"] if algorithm.get("preset") else []
     model = [f"model={config['model']['name']}"] if config.get("model", {}).get("name") in host.names("models") else []
     usual = flatten(to_plain(compose(algorithm["name"], env, [*chosen, *preset, *model], host)))
     names = default_names()
-    return usual | {section: names[section] for section in ("engine", "tracker", "model") if section in names}
+    return usual | {section: names[section] for section in ("engine", "rollout", "tracker", "model") if section in names}
 
 
 def _print_pairs(title: str, pairs: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""``threespo-bench warm-start``: make a packaged model anew, from nothing."""
+"""``threespo-bench warm-start``: make a packaged model anew, from nothing, or fine-tune one on an oracle's episodes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,54 @@ from threespo_bench.cli.output import load_host, say
 from threespo_bench.errors import UsageError, suggest
 from threespo_bench.host import Contribution
 
+_FINE_TUNING = "threespo_plugins.models.fine_tuning"
+_EPILOG = """\
+household_tiny is made from nothing; smollm2, or the model in a Hugging Face folder, is fine-tuned on episodes that an oracle plays in the household or in the
+games of ALFWorld. --env, --episodes and --steps are short for env=, episodes= and steps=, of which a model has those that make sense for it.
 
-@click.command("warm-start")
-@click.option("--model", default="household_tiny", show_default=True, metavar="NAME", help="A model that can be made; `list` shows the models.")
+threespo-bench warm-start --out my-model --seed 1
+
+threespo-bench warm-start --model smollm2 --env alfworld --episodes 64 --steps 100 --out my-smollm2
+
+threespo-bench warm-start --model my-smollm2 --env household --out more
+"""
+
+
+@click.command("warm-start", epilog=_EPILOG)
+@click.option(
+    "--model", default="household_tiny", show_default=True, metavar="NAME|DIR", help="A model that can be made (`list` shows the models), or a folder."
+)
 @click.option("--out", required=True, metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Folder for the model, in Hugging Face format.")
+@click.option("--env", metavar="NAME", help="Environment of the episodes.")
+@click.option("--episodes", type=click.IntRange(min=1), metavar="N", help="Episodes to learn from.")
+@click.option("--steps", type=click.IntRange(min=1), metavar="K", help="Optimiser steps.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of weights and demonstrations.")
 @click.option("--no-progress", is_flag=True, help="Show nothing while it is being made.")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.pass_context
-def command(context: click.Context, model: str, out: Path, seed: int, no_progress: bool, overrides: tuple[str, ...]) -> None:
-    """Make a small model from nothing by supervised learning on demonstrations. Equal seeds give equal weights. Use it with model.path=DIR."""
-    module = _maker(load_host(context).find("models", model))
-    options = _options(module.WarmStartOptions, overrides)
+def command(
+    context: click.Context,
+    model: str,
+    out: Path,
+    env: str | None,
+    episodes: int | None,
+    steps: int | None,
+    seed: int,
+    no_progress: bool,
+    overrides: tuple[str, ...],
+) -> None:
+    """Make a starting model by supervised learning on demonstrations. Equal seeds give equal weights. Use it with model.path=DIR."""
+    given = {"env": env, "episodes": episodes, "steps": steps}
+    texts = tuple(f"{key}={value}" for key, value in given.items() if value is not None) + overrides
     arguments: dict[str, Any] = {} if no_progress else {"progress": _Progress()}
-    made = module.warm_start(out, seed, options, **arguments)
+    folder = Path(model).expanduser()
+    host = load_host(context)
+    if model not in host.names("models") and folder.is_dir():
+        module = import_module(_FINE_TUNING)
+        made = module.fine_tune(folder, out, seed, _options(module.WarmStartOptions, texts), **arguments)
+    else:
+        module = _maker(host.find("models", model))
+        made = module.warm_start(out, seed, _options(module.WarmStartOptions, texts), **arguments)
     say(f"made {made}; use it with model.path={made}")
 
 
@@ -75,4 +109,4 @@ class _Progress:
         tenth = 10 * done // max(total, 1)
         if tenth != self._said:
             self._said = tenth
-            note(f"{min(done, total):,}/{total:,} turns, loss {loss:.3f}")
+            note(f"{min(done, total):,}/{total:,} steps, loss {loss:.3f}")

@@ -21,7 +21,7 @@ RENAMED: dict[str, str] = {
 }
 
 CHOSEN_BY_OPTION = {"algorithm": "--algo", "algo": "--algo", "env": "--env", "environment": "--env"}
-CHOSEN_BY_OVERRIDE = ("engine", "tracker", "model")
+CHOSEN_BY_OVERRIDE = ("engine", "rollout", "tracker", "model")
 
 
 class Keys:
@@ -59,6 +59,8 @@ class Keys:
     def _unknown(self, key: str, text: str) -> UsageError:
         value = text.partition("=")[2]
         head, _, rest = key.partition(".")
+        if head == "launcher" and head not in self._owners:
+            return UsageError(f"{text}: a launcher carries out the runs of a comparison, it is no setting of a run", fix="set it for threespo-bench compare")
         if key in CHOSEN_BY_OPTION:
             return UsageError(f"{text}: the {key} is not chosen by an override", fix=f"use {CHOSEN_BY_OPTION[key]} {value}")
         if key in self._renamed:

@@ -17,7 +17,7 @@ from threespo_bench.config.schema import Component, RunConfig
 from threespo_bench.errors import DataError
 from threespo_bench.host import PluginHost
 
-COMPONENTS = {"algorithm": "algorithms", "env": "environments", "engine": "engines", "tracker": "trackers"}
+COMPONENTS = {"algorithm": "algorithms", "env": "environments", "engine": "engines", "rollout": "rollouts", "tracker": "trackers"}
 """The sections of a configuration that hold a plugin's options, and the kind of plugin."""
 
 

@@ -26,20 +26,6 @@ class Evaluation:
 
 
 @dataclass
-class Rollout:
-    """Episodes.
-
-    Attributes:
-        max_turns: the step limit; null takes the environment's. max_new_tokens: the length limit of a response; null takes the environment's.
-        stall_seconds: a run in which no response comes for so long, and no update is under way, fails.
-    """
-
-    max_turns: int | None = None
-    max_new_tokens: int | None = None
-    stall_seconds: float = 3600.0
-
-
-@dataclass
 class Checkpoint:
     """Checkpoints.
 
@@ -84,6 +70,7 @@ class RunConfig:
     algorithm: Component
     env: Component
     engine: Component
+    rollout: Component
     tracker: Component
     model: Model = field(default_factory=Model)
     seed: int = 0
@@ -91,7 +78,6 @@ class RunConfig:
     experiment: str = "default"
     budget: Limits = field(default_factory=lambda: Limits(env_steps=16_000))
     evaluation: Evaluation = field(default_factory=Evaluation)
-    rollout: Rollout = field(default_factory=Rollout)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     save_turns: bool = False
     train_split: str = "train"
@@ -99,7 +85,7 @@ class RunConfig:
     def validate(self) -> None:
         """Raises UsageError naming the key for a value out of range."""
         self.budget.validate()
-        for component in (self.algorithm, self.env, self.engine, self.tracker):
+        for component in (self.algorithm, self.env, self.engine, self.rollout, self.tracker):
             check = getattr(component.options, "validate", None)
             if check is not None:
                 check()
@@ -108,9 +94,6 @@ class RunConfig:
             "evaluation.every_env_steps": (self.evaluation.every_env_steps, self.evaluation.every_env_steps >= 1, ">= 1"),
             "evaluation.episodes": (self.evaluation.episodes, self.evaluation.episodes >= 1, ">= 1"),
             "evaluation.temperature": (self.evaluation.temperature, self.evaluation.temperature >= 0, ">= 0"),
-            "rollout.max_turns": (self.rollout.max_turns, (self.rollout.max_turns or 1) >= 1, ">= 1, or null"),
-            "rollout.max_new_tokens": (self.rollout.max_new_tokens, (self.rollout.max_new_tokens or 1) >= 1, ">= 1, or null"),
-            "rollout.stall_seconds": (self.rollout.stall_seconds, self.rollout.stall_seconds > 0, "> 0"),
             "checkpoint.every_iterations": (self.checkpoint.every_iterations, self.checkpoint.every_iterations >= 1, ">= 1"),
             "checkpoint.keep": (self.checkpoint.keep, self.checkpoint.keep >= 1, ">= 1"),
         }

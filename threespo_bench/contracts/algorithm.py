@@ -123,6 +123,15 @@ class Algorithm(ABC):
         """One iteration of experience; each yielded batch is credited, learned from and observed before the next is asked for."""
         return self.sampler.collect(context, self)
 
+    def most_env_steps(self, max_turns: int) -> int | None:
+        """The most environment steps that one iteration can charge, as its sampler says; None if there is no bound that is known before.
+
+        An algorithm with a :meth:`collect` of its own has none unless it says so here. ``max_turns`` is the step limit of an episode.
+        """
+        if type(self).collect is not Algorithm.collect:
+            return None
+        return self.sampler.most_env_steps(self.config.tasks_per_iteration, max_turns)
+
     @abstractmethod
     def credit(self, turns: TurnBatch) -> Credit:
         """Advantages of a batch. Pure: depends on ``turns`` and the configuration only, changes nothing."""

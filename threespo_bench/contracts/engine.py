@@ -16,6 +16,7 @@ import numpy as np
 
 from threespo_bench.contracts.environment import Message
 from threespo_bench.contracts.objective import Critic, Objective, Optimization
+from threespo_bench.contracts.rollout import OwnSampling, Rollout, RolloutServer
 from threespo_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ CAPABILITIES = {
     "critic": "a value function of its own, one value before each token",
     "value_tokens": "values read from two reserved tokens of the policy, which are never sampled",
     "embeddings": "vectors of texts, by the frozen reference policy",
+    "prompt_embeddings": "vectors of prompts, by the frozen reference policy",
     "prefix": "responses that go on from given tokens",
 }
 """What an engine may be able to do beyond the base contract, by the name that an algorithm's ``needs`` uses."""
@@ -131,6 +133,10 @@ class Learner(ABC):
         """(M, D) float64: the mean of the last hidden states of the starting weights over each text's tokens (capability ``embeddings``)."""
         raise _lacks(self, "embeddings")
 
+    def embed_prompts(self, prompts: Sequence[np.ndarray]) -> np.ndarray:
+        """(M, D) float64, as :meth:`embed` makes them, of prompts that are int32 tokens already (capability ``prompt_embeddings``)."""
+        raise _lacks(self, "prompt_embeddings")
+
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write weights, optimiser and whatever else :meth:`load` needs for an exact continuation."""
@@ -161,8 +167,19 @@ class Engine(ABC):
     rollout: RolloutEngine
     learner: Learner
 
-    def __init__(self, config: Any, model: str, seed: int) -> None:
+    def __init__(self, config: Any, model: str, seed: int, rollout: Rollout | None = None) -> None:
         self.config, self.model, self.seed = config, model, seed
+
+    @classmethod
+    def works_with(cls, rollout: Rollout) -> bool:
+        """It can generate by this rollout; by default with its own sampling only."""
+        return issubclass(rollout.target, OwnSampling)
+
+    @classmethod
+    def check(cls, config: Any, model: Path, rollout: Rollout) -> None:
+        """Before anything heavy starts: raises EngineError or UsageError in one line if engine or rollout cannot run here, or not with this model."""
+        if issubclass(rollout.target, RolloutServer):
+            rollout.target.check(rollout.options, model)
 
     def prepare(self, needs: frozenset[str]) -> None:
         """Set up what an algorithm needs of :attr:`capabilities` (a critic, reserved tokens ...). Called once, before anything else.

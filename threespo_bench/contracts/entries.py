@@ -56,12 +56,20 @@ class EngineEntry(Entry):
     """``target`` is an :class:`~threespo_bench.contracts.engine.Engine`."""
 
 
+class RolloutEntry(Entry):
+    """``target`` is a :class:`~threespo_bench.contracts.rollout.RolloutServer`."""
+
+
 class ModelEntry(Entry):
     """``target`` is a function without arguments that returns the path of a Hugging Face folder."""
 
 
 class TrackerEntry(Entry):
     """``target`` is a :class:`~threespo_bench.contracts.tracker.Tracker`."""
+
+
+class LauncherEntry(Entry):
+    """``target`` is a :class:`~threespo_bench.contracts.launcher.Launcher`."""
 
 
 class ReportEntry(Entry):

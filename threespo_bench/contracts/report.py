@@ -64,8 +64,8 @@ class Fragment:
 
     Attributes:
         html: elements for the page, without the heading; they must load nothing from elsewhere.
-        markdown: the same for ``report.md``; figures are at ``figures/NAME.png``.
-        figures: pictures to be written as files. tables: data frames to be written as ``tables/NAME.csv``.
+        markdown: the same for ``report.md``, which else points to the page; figures are at ``figures/NAME.png``.
+        figures: pictures to be written as files. tables: data frames to be written as ``tables/NAME.csv``. No other section may use the names.
     """
 
     html: str
@@ -123,6 +123,8 @@ class ReportData:
 
 class ReportSection(ABC):
     """A section of the report; made without arguments. One that raises is shown as a problem and spoils no other.
+
+    A contribution of the hook ``threespo_report_sections`` that is a class is taken for a section.
 
     Attributes:
         name: identifier, the anchor on the page. title: its heading.

@@ -56,3 +56,11 @@ class Sampler(ABC):
     @abstractmethod
     def collect(self, context: RolloutContext, algorithm: Algorithm) -> AsyncIterator[TurnBatch]:
         """One iteration of experience as one or more batches."""
+
+    def most_env_steps(self, tasks: int, max_turns: int) -> int | None:
+        """The most environment steps that one iteration can charge; None if there is no bound that is known before. The dry run shows what follows from it.
+
+        Args:
+            tasks: tasks of the iteration. max_turns: the step limit of an episode.
+        """
+        return None

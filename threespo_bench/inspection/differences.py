@@ -60,7 +60,8 @@ def circumstances(manifest: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {key: manifest[key] for key in MATCHED if key in manifest}
     run, incidental = manifest.get("run", {}), manifest.get("incidental", {})
     found |= {key: run[key] for key in ("code_digest",) if key in run}
-    found |= {f"{section} code": manifest[section]["digest"] for section in ("algorithm", "env", "engine") if "digest" in (manifest.get(section) or {})}
+    parts = ("algorithm", "env", "engine", "rollout")
+    found |= {f"{section} code": manifest[section]["digest"] for section in parts if "digest" in (manifest.get(section) or {})}
     found |= {f"version of {name}": version for name, version in manifest.get("versions", {}).items()}
     found |= {name: incidental[name] for name in ("processor", "platform") if name in incidental}
     return found | {f"torch {name}": value for name, value in (incidental.get("torch") or {}).items()}

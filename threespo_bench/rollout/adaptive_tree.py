@@ -154,11 +154,12 @@ class AdaptiveTreeSampler(Sampler):
         env_steps_per_tree, leaves_per_tree: a tree ends when either is reached.
         graph_search: a state already expanded in this tree is not expanded again.
         search_key: the kind of key by which the search recognises a state and its first visit on a path.
+        most_samples: the largest n(s) that the algorithm can ask for, where that is known.
     """
 
-    def __init__(self, env_steps_per_tree: int, leaves_per_tree: int, graph_search: bool, search_key: str) -> None:
+    def __init__(self, env_steps_per_tree: int, leaves_per_tree: int, graph_search: bool, search_key: str, most_samples: int | None = None) -> None:
         self.env_steps_per_tree, self.leaves_per_tree = env_steps_per_tree, leaves_per_tree
-        self.graph_search, self.search_key = graph_search, search_key
+        self.graph_search, self.search_key, self.most_samples = graph_search, search_key, most_samples
         self._seen: Counter[str] = Counter()
 
     async def collect(self, context: RolloutContext, algorithm: Algorithm) -> AsyncIterator[TurnBatch]:
@@ -178,6 +179,10 @@ class AdaptiveTreeSampler(Sampler):
             yield turns
             for (tree, _), children, start, end in zip(popped, families, bounds, bounds[1:], strict=False):
                 tree.push(children, rank[start:end])
+
+    def most_env_steps(self, tasks: int, max_turns: int) -> int | None:
+        """A tree that is one step short of its limit expands one more state."""
+        return None if self.most_samples is None else tasks * (self.env_steps_per_tree - 1 + self.most_samples)
 
     def diagnostics(self) -> dict[str, float]:
         """What the last iteration's search did: states popped, given up and repeated, and the distribution of n(s)."""

@@ -92,10 +92,11 @@ class Episode:
         state = self._state
         return self._environment.render(PromptContext(state.task, state.history, state.observation, self._max_turns))
 
-    def act(self, generation: Generation) -> PlayedTurn:
-        """Read the action from a response, carry it out, and go on to the next state."""
+    def act(self, generation: Generation, action: Action | None = None) -> PlayedTurn:
+        """Read the action from a response (unless it is given), carry it out, and go on to the next state."""
         before = self._state
-        action = self._environment.parse(generation.text, before.observation)
+        if action is None:
+            action = self._environment.parse(generation.text, before.observation)
         step = self._environment.step(action.command)
         if not (isinstance(step.reward, Real) and math.isfinite(step.reward)):
             name = type(self._environment).__name__

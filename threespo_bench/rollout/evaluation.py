@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from threespo_bench.contracts.engine import RolloutEngine, Sampling
 from threespo_bench.contracts.environment import Environment, Task
@@ -13,10 +13,25 @@ from threespo_bench.seeding import Streams
 
 
 async def evaluate(
-    environment: Environment, engine: RolloutEngine, tasks: Sequence[Task], streams: Streams, sampling: Sampling, max_turns: int
+    environment: Environment,
+    engine: RolloutEngine,
+    tasks: Sequence[Task],
+    streams: Streams,
+    sampling: Sampling,
+    max_turns: int,
+    ended: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
-    """Play every task once. Returns success and return as means over episodes, success by kind of task, and the mean number of turns."""
-    episodes = await asyncio.gather(*(_play(environment, engine, task, streams, sampling, max_turns) for task in tasks))
+    """Play every task once. Returns success and return as means over episodes, success by kind of task, and the mean number of turns.
+
+    ``ended`` is called after every episode.
+    """
+
+    async def play(task: Task) -> list[PlayedTurn]:
+        turns = await _play(environment, engine, task, streams, sampling, max_turns)
+        ended()
+        return turns
+
+    episodes = await asyncio.gather(*(play(task) for task in tasks))
     by_kind: dict[str, list[bool]] = defaultdict(list)
     for task, turns in zip(tasks, episodes, strict=True):
         by_kind[task.kind].append(turns[-1].success)

@@ -47,6 +47,10 @@ class GreedyBaselineSampler(Sampler):
             {"baseline_return": np.array([baselines[place] for place, _, _ in rows], float)},
         )
 
+    def most_env_steps(self, tasks: int, max_turns: int) -> int:
+        """All episodes at the step limit, the greedy ones included."""
+        return tasks * (self.rollouts + 1) * max_turns
+
 
 async def _sampled(context: RolloutContext, place: int, branch: int) -> list[PlayedTurn]:
     return await _play(context, context.tasks[place], context.sampling, "sample", context.iteration, place, branch)

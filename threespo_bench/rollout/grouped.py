@@ -33,6 +33,10 @@ class GroupedSampler(Sampler):
         trajectories = [f"{context.iteration}/{place}/{b}" for (place, _, b), episode in zip(branches, episodes, strict=True) for _ in episode]
         yield make_batch(turns, groups, trajectories)
 
+    def most_env_steps(self, tasks: int, max_turns: int) -> int:
+        """All rollouts at the step limit."""
+        return tasks * self.group_size * max_turns
+
 
 async def _play(context: RolloutContext, place: int, task: Task, branch: int) -> list[PlayedTurn]:
     episode = Episode(context.environment, context.max_turns, context.anchor)

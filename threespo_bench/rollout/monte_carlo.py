@@ -104,6 +104,13 @@ class MonteCarloSampler(Sampler):
         self._note(estimates, distinct, steps=context.budget.spent.env_steps - before)
         yield self._batch(context, episodes, estimates)
 
+    def most_env_steps(self, tasks: int, max_turns: int) -> int | None:
+        """All episodes and continuations at the step limit, a value wanted at each turn; None with ``token_values``, where a turn may have any number."""
+        if self.token_values:
+            return None
+        continued = max_turns * (max_turns + 1) // 2  # L + (L - 1) + ... + 1 turns are left from the states of an episode
+        return tasks * self.episodes_per_task * (max_turns + self.continuations * continued)
+
     def diagnostics(self) -> dict[str, float]:
         """What the last iteration's continuations were: states valued, the share of places that shared another's value, and their cost."""
         return dict(self._report)

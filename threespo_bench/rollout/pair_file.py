@@ -108,6 +108,10 @@ class PairFileSampler(Sampler):
         context.tick()
         yield turns
 
+    def most_env_steps(self, tasks: int, max_turns: int) -> int:
+        """A batch of longest pairs: no episode is played, but the turns of pairs are charged as if they were. Raises as :meth:`read`."""
+        return self.pairs_per_iteration * max(len(pair.chosen) + len(pair.rejected) for pair in self.read().pairs)
+
     def read(self) -> PairFile:
         """The file's content.
 

@@ -68,6 +68,15 @@ class SegmentTreeSampler(Sampler):
         self._note(roots, [child for _, child in edges])
         yield _batch(edges)
 
+    def most_env_steps(self, tasks: int, max_turns: int) -> int:
+        """All edges at their full length."""
+        total, edges, left = 0, 1, max_turns
+        for level, branches in enumerate(self.branch_factors, start=1):
+            length = left if level == len(self.branch_factors) else min(self.segment_turns, left)
+            edges, left = edges * branches, left - length
+            total += edges * length
+        return tasks * total
+
     def diagnostics(self) -> dict[str, float]:
         """The shape and the values of the last iteration's trees."""
         return dict(self._report)

@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, TypeVar
 
 import numpy as np
@@ -233,6 +234,14 @@ class SingleStreamSampler(Sampler):
                 await dispatcher.first_completed(self.batch_episodes, slots, drop=self.unfinished == "drop")
             self._count(dispatcher, slots)
             yield dispatcher.turns()
+
+    def most_env_steps(self, tasks: int, max_turns: int) -> int:
+        """All rollouts that can be dispatched at the step limit, each of a new task with its ``offline_rollouts``."""
+        if self.collection == "batch":
+            rollouts = self.episodes
+        else:
+            rollouts = ceil(self.episodes / self.batch_episodes) * (self.batch_episodes - 1 + self.in_flight)
+        return rollouts * (1 + self.offline_rollouts) * max_turns
 
     def diagnostics(self) -> dict[str, float]:
         """What the last iteration's collection did.

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,7 @@ def _check_refusals(engine: Engine, declared: frozenset[str]) -> None:
         "critic": lambda: learner.prompt_values([]),
         "value_tokens": lambda: learner.prompt_value_logits([]),
         "embeddings": lambda: learner.embed(["look"]),
+        "prompt_embeddings": lambda: learner.embed_prompts([]),
     }
     for name, call in calls.items():
         if name not in declared:
@@ -127,17 +129,25 @@ def _check_value_tokens(engine: Engine, make: Callable[[], Engine], texts: Seque
 
 
 def _check_embeddings(engine: Engine, make: Callable[[], Engine], texts: Sequence[str], tolerance: float) -> None:
-    together = engine.learner.embed(list(texts))
-    assert together.ndim == 2, "embed() gives no (texts, dimensions) array"
-    assert together.dtype == np.float64, "embeddings are not float64"
-    assert len(together) == len(texts), f"embed() gave {len(together)} vectors for {len(texts)} texts"
+    _check_vectors(engine, texts, engine.learner.embed, list(texts), "embed")
+
+
+def _check_prompt_embeddings(engine: Engine, make: Callable[[], Engine], texts: Sequence[str], tolerance: float) -> None:
+    _check_vectors(engine, texts, engine.learner.embed_prompts, [engine.rollout.encode(chat(text)) for text in texts], "embed_prompts")
+
+
+def _check_vectors(engine: Engine, texts: Sequence[str], embed: Callable[[Sequence[Any]], np.ndarray], inputs: Sequence[Any], name: str) -> None:
+    together = embed(inputs)
+    assert together.ndim == 2, f"{name}() gives no (texts, dimensions) array"
+    assert together.dtype == np.float64, f"the vectors of {name}() are not float64"
+    assert len(together) == len(inputs), f"{name}() gave {len(together)} vectors for {len(inputs)} texts"
     for i in (0, 2):
-        gap = np.abs(engine.learner.embed([texts[i]])[0] - together[i]).max()
+        gap = np.abs(embed([inputs[i]])[0] - together[i]).max()
         assert gap <= 1e-6, f"the other texts of a batch changed a vector by {gap:.2e}"
     assert np.abs(together[1] - together[2]).max() > 1e-3, "different texts have equal vectors"
     turns = turns_of(generate(engine, texts))
     engine.learner.update(turns, credit_of(turns), PolicyGradient(), STEP)
-    assert np.array_equal(engine.learner.embed(list(texts)), together), "an update changed the vectors, which are those of the starting weights"
+    assert np.array_equal(embed(inputs), together), "an update changed the vectors, which are those of the starting weights"
 
 
 def _check_prefix(engine: Engine, make: Callable[[], Engine], texts: Sequence[str], tolerance: float) -> None:
@@ -164,6 +174,7 @@ _CHECKS = {
     "critic": _check_critic,
     "value_tokens": _check_value_tokens,
     "embeddings": _check_embeddings,
+    "prompt_embeddings": _check_prompt_embeddings,
     "prefix": _check_prefix,
 }
 

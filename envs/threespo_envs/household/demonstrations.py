@@ -86,7 +86,7 @@ def _episode(
         elif chance < detour + hesitation:
             lesson = command = _idle_command(memory)
         messages = live.render(PromptContext(task, history, observation, max_turns))
-        yield Demonstration(messages, _as_response(lesson, live.config.template), task.key, turn, wasted=chance < detour + hesitation)
+        yield Demonstration(messages, as_response(lesson, live.config.template), task.key, turn, wasted=chance < detour + hesitation)
         history += (Turn(observation.text, command),)
         step = live.step(command)
         if step.terminated:
@@ -101,7 +101,7 @@ def _idle_command(memory: Memory) -> str:
     return "inventory" if memory.holding else "look"
 
 
-def _as_response(command: str, template: str) -> str:
+def as_response(command: str, template: str) -> str:
     """The command in the form that the template asks for."""
     if template == "verl_agent":
         return f"<think>The next step is to {command}.</think><action>{command}</action>"

@@ -1,4 +1,4 @@
-"""An example plugin: an environment and an algorithm in one file, registered by two hooks."""
+"""An example plugin: an environment, an algorithm and a report section in one file, registered by three hooks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from threespo_bench.contracts.algorithm import Algorithm, AlgorithmConfig, Credit
-from threespo_bench.contracts.entries import AlgorithmEntry, EnvironmentEntry
+from threespo_bench.contracts.entries import AlgorithmEntry, EnvironmentEntry, ReportEntry
 from threespo_bench.contracts.environment import Action, Environment, Message, Observation, PromptContext, Step, Task
+from threespo_bench.contracts.report import Fragment, ReportData, ReportSection
 from threespo_bench.errors import UsageError
 from threespo_bench.hookspecs import hookimpl
 from threespo_bench.rollout.grouped import GroupedSampler
@@ -156,6 +157,25 @@ def _first_rows(turns: TurnBatch) -> np.ndarray:
     return np.array([bool(real) and not (code in seen or seen.add(code)) for code, real in zip(index.tolist(), turns.real.tolist(), strict=True)], bool)
 
 
+class Baselines(ReportSection):
+    """How the baseline of ``batch_mean`` moved: its diagnostic ``baseline``, first and last."""
+
+    name: ClassVar[str] = "mirror_baselines"
+    title: ClassVar[str] = "Baselines of batch_mean"
+    order: ClassVar[int] = 45
+
+    def render(self, data: ReportData) -> Fragment | None:
+        """A row per run; nothing where no run has a baseline."""
+        if "baseline" not in data.training:
+            return None
+        rows = data.training[data.training["counted"] & data.training["baseline"].notna()]
+        if rows.empty:
+            return None
+        table = rows.groupby("run", observed=True)["baseline"].agg(["first", "last"]).reset_index()
+        lines = [f"* {row['run']}: {row['first']:.3f} at first, {row['last']:.3f} in the end" for row in table.to_dict("records")]
+        return Fragment(html=table.to_html(index=False, float_format="%.3f", border=0), markdown="\n".join(lines), tables={"mirror_baselines": table})
+
+
 @hookimpl
 def threespo_algorithms() -> list[AlgorithmEntry]:
     return [AlgorithmEntry("batch_mean", "threespo_bench_mirror:BatchMean", "example: REINFORCE with the mean return of the batch as baseline")]
@@ -164,3 +184,8 @@ def threespo_algorithms() -> list[AlgorithmEntry]:
 @hookimpl
 def threespo_environments() -> list[EnvironmentEntry]:
     return [EnvironmentEntry("mirror", "threespo_bench_mirror:MirrorEnvironment", "example: say the word you see")]
+
+
+@hookimpl
+def threespo_report_sections() -> list[ReportEntry]:
+    return [ReportEntry("mirror_baselines", "threespo_bench_mirror:Baselines", "example: how the baseline of batch_mean moved")]

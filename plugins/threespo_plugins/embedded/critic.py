@@ -88,22 +88,14 @@ class ValueFunction:
             DataError: returns or values have a shape that does not fit.
             EngineError: a target or a value is not finite, or loss or gradient (the weights are left as they were).
         """
-        if credit.returns is None:
-            raise UsageError("the critic has nothing to learn from: the algorithm's credit has no returns", fix="the algorithm must fill credit.returns")
-        turns.require(("response_ids", "prompt_ids", "values"), "the critic")
-        mask = _counted(turns, credit)
-        rows = np.flatnonzero(mask.any(axis=1))
+        found = regression(turns, credit)
+        mask, rows, targets, old = found.mask, found.rows, found.targets, found.old
         if not len(rows):
             return {}
-        targets, old = _token_columns("returns", credit.returns, turns), _token_columns("values", turns.values, turns)
-        if turns.values.ndim < credit.returns.ndim:
-            raise DataError("returns have one number a token, but values have one a turn")
-        checks.check_finite("returns", targets, mask, rows)
-        checks.check_finite("values", old, mask, rows)
         masked = replace(turns, response_mask=mask)  # only what has a target is computed
 
         fit, norms = _Fit(), []
-        batches = self._mini_batches(rows, settings)
+        batches = mini_batches(rows, settings, self._streams, self._updates)
         snapshot = self._optimizer.snapshot() if len(batches) > 1 else None
         optimization = Optimization(learning_rate=settings.learning_rate, weight_decay=settings.weight_decay, gradient_clip=settings.gradient_clip)
         try:
@@ -156,12 +148,39 @@ class ValueFunction:
             hidden = policy.forward.hidden(self.model.body, batch.ids, attention, batch.positions)
         return self.model.head(hidden.flatten(0, 1)[batch.predicting].float())[:, 0]
 
-    def _mini_batches(self, rows: np.ndarray, settings: Critic) -> list[np.ndarray]:
-        size, batches = settings.mini_batch_turns or len(rows), []
-        for epoch in range(settings.epochs):
-            order = self._streams.generator("critic.order", self._updates, epoch).permutation(len(rows))
-            batches += [rows[order[start : start + size]] for start in range(0, len(rows), size)]
-        return batches
+
+@dataclass(frozen=True)
+class Regression:
+    """What an update regresses on: (R,) ``rows`` that have a target, the (N, T) ``mask`` of the targets, and (N, T) ``targets`` and ``old`` values."""
+
+    rows: np.ndarray
+    mask: np.ndarray
+    targets: np.ndarray
+    old: np.ndarray
+
+
+def regression(turns: TurnBatch, credit: Credit) -> Regression:
+    """The targets of a batch, checked. Raises as :meth:`ValueFunction.update`."""
+    if credit.returns is None:
+        raise UsageError("the critic has nothing to learn from: the algorithm's credit has no returns", fix="the algorithm must fill credit.returns")
+    turns.require(("response_ids", "prompt_ids", "values"), "the critic")
+    mask = _counted(turns, credit)
+    rows = np.flatnonzero(mask.any(axis=1))
+    targets, old = _token_columns("returns", credit.returns, turns), _token_columns("values", turns.values, turns)
+    if turns.values.ndim < credit.returns.ndim:
+        raise DataError("returns have one number a token, but values have one a turn")
+    checks.check_finite("returns", targets, mask, rows)
+    checks.check_finite("values", old, mask, rows)
+    return Regression(rows, mask, targets, old)
+
+
+def mini_batches(rows: np.ndarray, settings: Critic, streams: Streams, update: int) -> list[np.ndarray]:
+    """The rows in seeded order, ``mini_batch_turns`` of them a step, for each epoch."""
+    size, batches = settings.mini_batch_turns or len(rows), []
+    for epoch in range(settings.epochs):
+        order = streams.generator("critic.order", update, epoch).permutation(len(rows))
+        batches += [rows[order[start : start + size]] for start in range(0, len(rows), size)]
+    return batches
 
 
 def explained_variance(values: np.ndarray, targets: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Vectors of texts by the starting weights, which never move: equal texts have equal vectors throughout a run."""
+"""Vectors of texts and prompts by the starting weights, which never move: equal ones have equal vectors throughout a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ class Embedder:
         self._policy = policy
         self._body: PreTrainedModel | None = None
 
-    @torch.no_grad()
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """See :meth:`Learner.embed`. Texts are tokenised as they stand, without a chat template; one without tokens has the vector 0.
 
@@ -35,13 +34,21 @@ class Embedder:
             EngineError: a text does not fit the model's context.
         """
         encodings = self._policy.tokenizer.backend_tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        tokens = [np.array(encoding.ids, np.int64) for encoding in encodings]
-        longest = max((len(ids) for ids in tokens), default=0)
+        return self._vectors([np.array(encoding.ids, np.int64) for encoding in encodings])
+
+    def embed_prompts(self, prompts: Sequence[np.ndarray]) -> np.ndarray:
+        """See :meth:`Learner.embed_prompts`. A prompt without tokens has the vector 0. Raises as :meth:`embed`."""
+        return self._vectors([np.asarray(prompt, np.int64) for prompt in prompts])
+
+    @torch.no_grad()
+    def _vectors(self, texts: Sequence[np.ndarray]) -> np.ndarray:
+        """(M, D) vectors of texts that are tokens already."""
+        longest = max((len(ids) for ids in texts), default=0)
         if longest > self._policy.limit:
             raise EngineError(f"a text of {longest} tokens does not fit the model's context of {self._policy.limit} tokens")
         out = np.zeros((len(texts), self._policy.model.get_output_embeddings().weight.shape[1]))
-        for part in _batches(tokens, self._policy.config.micro_batch_tokens):
-            out[part] = self._means([tokens[i] for i in part])
+        for part in _batches(texts, self._policy.config.micro_batch_tokens):
+            out[part] = self._means([texts[i] for i in part])
         return out
 
     def _means(self, texts: Sequence[np.ndarray]) -> np.ndarray:

@@ -30,8 +30,8 @@ def accumulate(
         gap: filled with the differences from the sampler's log-probabilities, if given.
     """
     device = policy.device
-    weights = _weights(turns, credit, objective, rows)
-    large = _large_covariance(turns, credit, objective, rows) if objective.loss in ("clip_cov", "kl_cov") else None
+    weights = mini_batch_weights(turns, credit, objective, rows)
+    large = mini_batch_large_covariance(turns, credit, objective, rows) if objective.loss in ("clip_cov", "kl_cov") else None
     values = ValueTargets.of(objective, policy, turns, credit, rows)
     report = LossReport()
     packs = make_packs(turns, compute_rows(rows, credit, turns, objective), policy.forward.takes_masks)
@@ -65,7 +65,7 @@ def accumulate(
     return report
 
 
-def _weights(turns: TurnBatch, credit: Credit, objective: PolicyGradient, rows: np.ndarray) -> np.ndarray:
+def mini_batch_weights(turns: TurnBatch, credit: Credit, objective: PolicyGradient, rows: np.ndarray) -> np.ndarray:
     """(N, T) weight of each token in the loss of the mini-batch."""
     trajectories = torch.from_numpy(codes(turns.traj_id[rows])) if objective.unit == "trajectory" else None
     mask = torch.from_numpy(turns.response_mask[rows])
@@ -74,7 +74,7 @@ def _weights(turns: TurnBatch, credit: Credit, objective: PolicyGradient, rows: 
     return weights
 
 
-def _large_covariance(turns: TurnBatch, credit: Credit, objective: PolicyGradient, rows: np.ndarray) -> np.ndarray:
+def mini_batch_large_covariance(turns: TurnBatch, credit: Credit, objective: PolicyGradient, rows: np.ndarray) -> np.ndarray:
     """(N, T) the tokens of large covariance in the mini-batch; of equal ones, the first in the order of the batch."""
     ordered = np.sort(rows)
     columns = (torch.from_numpy(column[ordered]) for column in (credit.advantages, turns.old_log_probs, turns.response_mask))

@@ -28,6 +28,7 @@ from threespo_plugins.embedded.rows import nothing_moves, selected_rows, selecte
 from threespo_plugins.embedded.scoring import score_tokens
 
 _Batch = TypeVar("_Batch")
+_SPOT_CHECK = 8  # rows
 
 
 class EmbeddedLearner(Learner):
@@ -49,6 +50,7 @@ class EmbeddedLearner(Learner):
         self._critic: ValueFunction | None = None
         self._updates = 0
         self._verified = False
+        self._hand_over: Callable[[], None] | None = None
 
     def score(self, turns: TurnBatch, policy: str = "actor") -> np.ndarray:
         """See :meth:`Learner.score`; float64. ``reference`` is the model as the run found it, or as it was when last refreshed."""
@@ -70,6 +72,10 @@ class EmbeddedLearner(Learner):
     def refresh_reference(self) -> None:
         """See :meth:`Learner.refresh_reference`."""
         self._reference.refresh()
+
+    def serve(self, hand_over: Callable[[], None]) -> None:
+        """The sampler has weights of its own: call this after loading a checkpoint, and compare some log-probabilities before every update."""
+        self._hand_over = hand_over
 
     def add_critic(self) -> None:
         """Make a value function from the starting weights."""
@@ -106,6 +112,10 @@ class EmbeddedLearner(Learner):
         """See :meth:`Learner.embed`."""
         return self._embedder.embed(texts)
 
+    def embed_prompts(self, prompts: Sequence[np.ndarray]) -> np.ndarray:
+        """See :meth:`Learner.embed_prompts`."""
+        return self._embedder.embed_prompts(prompts)
+
     def save(self, folder: Path) -> None:
         """See :meth:`Learner.save`."""
         state = {"version": self._policy.version, "unpublished": self._policy.unpublished, "updates": self._updates}
@@ -123,6 +133,8 @@ class EmbeddedLearner(Learner):
             self._critic.load(folder)
         self._policy.version, self._policy.unpublished = int(state["version"]), bool(state["unpublished"])
         self._updates = int(state["updates"])
+        if self._hand_over is not None:
+            self._hand_over()
 
     def export(self, folder: Path) -> None:
         """See :meth:`Learner.export`."""
@@ -199,12 +211,16 @@ class EmbeddedLearner(Learner):
         return norms
 
     def _verify(self, turns: TurnBatch, rows: np.ndarray) -> None:
-        """On the first update, require that the learner's log-probabilities are those that the sampler reported."""
-        if not self._verified and turns.policy_version is not None:
+        """On the first update, require that the learner's log-probabilities are those that the sampler reported.
+
+        A sampler with weights of its own is checked again on some rows of every update: it may have forgotten one and still report its version.
+        """
+        if (not self._verified or self._hand_over is not None) and turns.policy_version is not None:
             fresh = rows[turns.policy_version[rows] == self._policy.version]
+            fresh = fresh[:_SPOT_CHECK] if self._verified else fresh
             own = self._score(self._policy.model, turns, fresh)
             checks.check_log_probs(own, turns, fresh, self._policy.config.log_prob_tolerance)
-            self._verified = len(fresh) > 0
+            self._verified = self._verified or len(fresh) > 0
 
     def _mini_batches(self, rows: np.ndarray, optimization: Optimization) -> Iterator[np.ndarray]:
         size = optimization.mini_batch_turns or len(rows)

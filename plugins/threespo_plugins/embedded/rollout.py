@@ -36,12 +36,7 @@ class EmbeddedRollout(RolloutEngine):
 
     async def generate(self, messages: list[Message], seed: int, sampling: Sampling, prefix: Sequence[int] = ()) -> Generation:
         """See :meth:`RolloutEngine.generate`. Temperature 0 takes the most probable token."""
-        if sampling.temperature < 0 or sampling.max_new_tokens < 1:
-            raise UsageError(f"{sampling} is out of range: temperature must be >= 0 and max_new_tokens >= 1")
-        if len(prefix) >= sampling.max_new_tokens:
-            raise UsageError(f"a prefix of {len(prefix)} tokens leaves no room in a response of {sampling.max_new_tokens}")
-        if not set(prefix).isdisjoint(self._policy.stops):
-            raise UsageError("the prefix holds a token that ends responses: there is nothing to go on from")
+        check_request(self._policy, sampling, prefix)
         return await self._scheduler.submit((messages, seed, sampling, tuple(int(token) for token in prefix)))
 
     def encode(self, messages: list[Message], response: str | None = None) -> np.ndarray:
@@ -49,11 +44,10 @@ class EmbeddedRollout(RolloutEngine):
         return self._encoder.encode([messages])[0] if response is None else self._encoder.encode_response(messages, response)
 
     def _answer(self, chats: Sequence[_Chat]) -> list[Generation | Exception]:
-        if self._policy.unpublished:
-            raise EngineError("the weights were updated but not published: call publish() before generating")
+        check_published(self._policy)
         prompts = self._encoder.encode([messages for messages, *_ in chats])
         prompts = [np.append(prompt, np.array(prefix, np.int32)) if prefix else prompt for prompt, (*_, prefix) in zip(prompts, chats, strict=True)]
-        answers: list[Generation | Exception] = [self._too_long(prompt) for prompt in prompts]  # replaced below where it fits
+        answers: list[Generation | Exception] = [too_long(self._policy, prompt) for prompt in prompts]  # replaced below where it fits
         fitting = [i for i, prompt in enumerate(prompts) if len(prompt) < self._policy.limit]
         # Rows of similar length share a forward pass, so that little of it is padding.
         fitting.sort(key=lambda i: (len(prompts[i]), i))
@@ -76,8 +70,26 @@ class EmbeddedRollout(RolloutEngine):
             for prompt, response, text in zip(prompts, responses, texts, strict=True)
         ]
 
-    def _too_long(self, prompt: np.ndarray) -> EngineError:
-        return EngineError(
-            f"a prompt of {len(prompt)} tokens does not fit the model's context of {self._policy.limit} tokens",
-            fix="shorten the prompt (history, observation), or take a model with a longer context",
-        )
+
+def check_request(policy: Policy, sampling: Sampling, prefix: Sequence[int]) -> None:
+    """Raises UsageError for a request that cannot be answered whatever the prompt is."""
+    if sampling.temperature < 0 or sampling.max_new_tokens < 1:
+        raise UsageError(f"{sampling} is out of range: temperature must be >= 0 and max_new_tokens >= 1")
+    if len(prefix) >= sampling.max_new_tokens:
+        raise UsageError(f"a prefix of {len(prefix)} tokens leaves no room in a response of {sampling.max_new_tokens}")
+    if not set(prefix).isdisjoint(policy.stops):
+        raise UsageError("the prefix holds a token that ends responses: there is nothing to go on from")
+
+
+def check_published(policy: Policy) -> None:
+    """Raises EngineError between an update and ``publish``."""
+    if policy.unpublished:
+        raise EngineError("the weights were updated but not published: call publish() before generating")
+
+
+def too_long(policy: Policy, prompt: np.ndarray) -> EngineError:
+    """The error for a prompt that does not fit."""
+    return EngineError(
+        f"a prompt of {len(prompt)} tokens does not fit the model's context of {policy.limit} tokens",
+        fix="shorten the prompt (history, observation), or take a model with a longer context",
+    )

@@ -11,7 +11,7 @@ from threespo_reports.blocks import Blocks
 from threespo_reports.convergence_figure import convergence
 from threespo_reports.resampling import CONFIDENCE
 from threespo_reports.sections.shared import file_name, head, keys, of_env, records
-from threespo_reports.selection import OVERSHOOT
+from threespo_reports.selection import TOLERANCE
 
 
 class Curves(ReportSection):
@@ -39,10 +39,10 @@ class Curves(ReportSection):
 def _caption(data: ReportData, rows: pd.DataFrame) -> str:
     numbers = {row["seeds"] for row in records(rows)}
     seeds = f"{numbers.pop()} each" if len(numbers) == 1 else ", ".join(f"{row['name']} {row['seeds']}" for row in records(rows))
-    unfinished = " Dotted lines that end with a cross are runs that did not finish; they enter no mean." if not data.runs["counted"].all() else ""
+    unfinished = " Dotted lines that end with a cross are runs that do not count; they enter no mean." if not data.runs["counted"].all() else ""
     smoothing = "No smoothing." if data.smooth == 1 else f"All curves are trailing means over {data.smooth} evaluations; no number of this report is smoothed."
     return (
         f"Success on held-out tasks. Thick: mean over seeds, linear between evaluations, on the range that all seeds of the algorithm cover; shaded: "
-        f"{CONFIDENCE:.0%} bootstrap band over seeds (none for one seed); thin: single seeds. Where a seed ends more than {OVERSHOOT:.0%} before the others "
+        f"{CONFIDENCE:.0%} bootstrap band over seeds (none for one seed); thin: single seeds. Where a seed ends more than {TOLERANCE:.0%} before the others "
         f"the mean goes on as a thinner line, and n says over how many seeds. {smoothing} Wall clock includes evaluation. Seeds: {seeds}.{unfinished}"
     )

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from threespo_bench.contracts.report import Fragment, Problem, ReportData, ReportSection
 from threespo_reports.blocks import Blocks, Cell, Table
-from threespo_reports.formatting import count, duration, percent
+from threespo_reports.formatting import count, duration, known, percent
 from threespo_reports.sections.shared import records
 
 MOST = 40  # problems of one severity that are told one by one
@@ -49,7 +49,8 @@ def _all_runs(data: ReportData) -> Table:
     for row in records(data.runs):
         state = Cell(row["state"], "" if row["counted"] else row["reason"] if row["reason"] != row["state"] else "not counted", "" if row["counted"] else "bad")
         seed = "" if row["seed"] == -1 else str(row["seed"])
-        numbers = [count(row["env_steps"]), count(row["evaluations"]), percent(row["final_success"]), duration(row["seconds"])]
+        last = Cell(percent(row["last_success"]), f"at {count(row['last_at'])}" if known(row["last_at"]) else "")
+        numbers = [count(row["env_steps"]), count(row["evaluations"]), percent(row["final_success"]), last, duration(row["seconds"])]
         body.append([row["run"], data.names.get(row["algorithm"], row["algorithm"]), row["env"], seed, state, *numbers, Cell(row["error"], mark="muted")])
-    columns = ["run", "algorithm", "environment", "seed", "state", "env steps", "evaluations", "final success", "time", "error"]
-    return Table(columns, body, words=frozenset({1, 2, 4, 9}))
+    columns = ["run", "algorithm", "environment", "seed", "state", "env steps", "evaluations", "final success", "last evaluation", "time", "error"]
+    return Table(columns, body, words=frozenset({1, 2, 4, 10}))

@@ -19,7 +19,8 @@ from threespo_reports.svg import inline
 
 # Likely worse is vermillion, likely better blue, as told apart by every kind of colour vision.
 COLOURS = LinearSegmentedColormap.from_list("improvement", ["#c4500c", "#eda77a", "#eceef0", "#86bde0", "#1f7fb8"])
-DARK_TEXT = "#14171b"  # on cells, which are light on a dark page, too
+DARK_TEXT, LIGHT_TEXT = "#14171b", "#fdfdfd"  # on cells, whose colours are the same on a dark page
+STRONG = 0.3  # from one half: cells whose colour asks for light text
 CELL = 0.52  # inches
 MANY = 8  # algorithms for which a heat map takes the whole width
 NUMBERED = 16  # algorithms up to which each cell has its number written in it
@@ -78,7 +79,8 @@ def _panel(axes: Axes, data: ReportData, table: pd.DataFrame, env: str) -> None:
         cells.append(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94))
         if len(order) <= NUMBERED:
             sure = "bold" if low > 0.5 or high < 0.5 else "normal"
-            axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=size, color=DARK_TEXT, weight=sure)
+            colour = LIGHT_TEXT if abs(value - 0.5) > STRONG else DARK_TEXT
+            axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=size, color=colour, weight=sure)
     axes.add_collection(PatchCollection(cells, facecolors=[COLOURS(float(value)) for value in table["probability"]], linewidths=0))
     axes.set_xlim(-0.5, len(order) - 0.5)
     axes.set_ylim(len(order) - 0.5, -0.5)

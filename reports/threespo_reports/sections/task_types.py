@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
-import numpy as np
 import pandas as pd
 
 from threespo_bench.contracts.report import Fragment, ReportData, ReportSection
 from threespo_reports.blocks import Blocks, Cell, Table
 from threespo_reports.formatting import percent, percent_range, points, task_kind
+from threespo_reports.judging import judged
 from threespo_reports.learning_metrics import LAST
 from threespo_reports.sections.shared import evaluations, head, name_cell, of_env, ranked, records
-from threespo_reports.selection import inside
 
 KIND = "success/"
 COLUMNS = ["env", "split", "algorithm", "kind", "mean", "low", "high", "seeds"]
@@ -44,7 +44,7 @@ class TaskTypes(ReportSection):
                 blocks.table(_split_table(data, env, of_splits))
         named = sorted({str(split) for split in kinds["split"] if split})
         blocks.text(
-            f"Types: at the final evaluation{' on ' + ', '.join(named) if named else ''}, mean over seeds; small: lowest and highest seed. A type has few "
+            f"Types: where the run is judged{', on ' + ', '.join(named) if named else ''}, mean over seeds; small: lowest and highest seed. A type has few "
             f"tasks, so it moves more than the total. Training tasks: success of training episodes as the algorithm sampled them, mean of the last {LAST} "
             "iterations; a search samples other episodes than parallel rollouts do, so that column does not compare algorithms.",
             mark="muted",
@@ -54,26 +54,15 @@ class TaskTypes(ReportSection):
         return blocks.fragment()
 
 
-def final_rows(data: ReportData) -> dict[str, int]:
-    """Run -> the place, among its evaluations, of the one that counts as final."""
-    found, by_run = {}, evaluations(data)
-    for run, env in zip(data.runs["run"], data.runs["env"], strict=True):
-        if run in by_run and env in data.horizons:
-            kept = np.flatnonzero(inside(by_run.column(run, data.horizons[env].axis), data.horizons[env]))
-            if kept.size:
-                found[run] = int(kept[-1])
-    return found
-
-
 def task_types(data: ReportData) -> pd.DataFrame:
     """Final success by environment, split, algorithm and type of task: mean, lowest and highest seed, number of seeds."""
     kinds = [column for column in data.evaluations.columns if column.startswith(KIND)]
-    places, by_run, rows = final_rows(data), evaluations(data), []
+    by_run, rows = evaluations(data), []
     for run in records(data.runs[data.runs["counted"]]):
         for column in kinds:
-            value = by_run.column(run["run"], column)[places[run["run"]]] if run["run"] in places else np.nan
-            if np.isfinite(value):
-                rows.append((run["env"], run["split"] or "", run["algorithm"], column.removeprefix(KIND), float(value)))
+            value = judged(by_run, run["run"], data.horizons[run["env"]], column)
+            if math.isfinite(value):
+                rows.append((run["env"], run["split"] or "", run["algorithm"], column.removeprefix(KIND), value))
     long = pd.DataFrame(rows, columns=["env", "split", "algorithm", "kind", "rate"])
     if long.empty:
         return pd.DataFrame(columns=COLUMNS)

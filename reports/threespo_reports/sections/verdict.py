@@ -14,9 +14,15 @@ from threespo_reports.learning_metrics import LAST
 from threespo_reports.resampling import CONFIDENCE
 from threespo_reports.results import THRESHOLD
 from threespo_reports.sections.shared import head, name_cell, of_env, records
-from threespo_reports.selection import OVERSHOOT
+from threespo_reports.selection import TOLERANCE
 
 LEVEL = f"{100 * THRESHOLD:.0f}"
+RULE = (
+    "Final success is that at the budget: linear between the evaluation before it and the first one at or after it, so nobody gains by a last iteration that "
+    f"goes on longer. A run that ends up to {TOLERANCE:.0%} before its budget is judged at its last evaluation; one that ends earlier is incomplete and does "
+    "not count. The last evaluations as they were measured are in the table of all runs. The area is the mean height of the curve up to there, the end reward "
+    f"the mean of the last {LAST} evaluations after the start (of all where there are fewer), the last one being the final success."
+)
 
 
 class Verdict(ReportSection):
@@ -41,14 +47,10 @@ class Verdict(ReportSection):
                 if sentence:
                     blocks.text(sentence)
             horizon = data.horizons[env]
-            blocks.text(
-                f"Final success is the last evaluation up to {count(horizon.limit)} {AXIS_NAMES[horizon.axis]} ({horizon.reason}); "
-                f"the iteration that spends the budget may pass it by {OVERSHOOT:.0%}. The area is the mean height of the curve up to there, the end reward "
-                f"the mean of the last {LAST} evaluations after the start (of all where there are fewer).",
-                mark="muted",
-            )
+            blocks.text(f"Every run is judged at {count(horizon.limit)} {AXIS_NAMES[horizon.axis]} ({horizon.reason}).", mark="muted")
         if data.baseline is None and len(data.algorithms) > 1:
             blocks.text("No algorithm was named as the baseline, so there are no paired differences: --baseline NAME adds them.")
+        blocks.text(RULE, mark="muted")
         blocks.text(
             f"A replicate is a seed. Small numbers are {CONFIDENCE:.0%} bootstrap intervals over seeds. IQM is the interquartile mean, the mean of the middle "
             "half of the seeds (with fewer than four seeds: of all). Differences of final success are paired by seed, p is the exact two-sided sign-flip test. "
@@ -64,7 +66,7 @@ def _table(data: ReportData, env: str, rows: pd.DataFrame) -> Table:
     against = [f"against {data.names[data.baseline]}, points", "p", "probability of improvement"] if data.baseline is not None else []
     horizon = data.horizons[env]
     unit = "steps" if horizon.axis == "env_steps" else AXIS_NAMES[horizon.axis]
-    columns = ["algorithm", "final success, IQM", "mean", *against, "area", "end reward", f"{unit} to {LEVEL}%", "seeds", "failed runs", "gain, points"]
+    columns = ["algorithm", "final success, IQM", "mean", *against, "area", "end reward", f"{unit} to {LEVEL}%", "seeds", "not counted", "gain, points"]
     body: list[list[Cell | str]] = []
     for row in records(rows):
         missing = row["not_counted"]

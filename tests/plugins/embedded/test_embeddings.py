@@ -1,4 +1,4 @@
-"""Embeddings of texts: means of the starting weights' last hidden states."""
+"""Embeddings of texts and prompts: means of the starting weights' last hidden states."""
 
 import numpy as np
 import pytest
@@ -26,6 +26,14 @@ def test_a_vector_is_the_mean_of_the_hidden_states(make_engine, models, bench, a
         np.testing.assert_allclose(vector, expected.numpy(), atol=1e-6, rtol=0)
     for i in (0, 3):
         np.testing.assert_allclose(engine.learner.embed([texts[i]])[0], found[i], atol=1e-6, rtol=0)
+
+
+def test_the_vector_of_a_prompt_is_that_of_a_text_with_its_tokens(make_engine, bench):
+    engine, texts = make_engine(micro_batch_tokens=12), bench.texts(4)
+    prompts = [np.array(engine._policy.tokenizer.encode(text, add_special_tokens=False), np.int32) for text in texts]
+    np.testing.assert_allclose(engine.learner.embed_prompts(prompts), engine.learner.embed(texts), atol=1e-12, rtol=0)
+    assert (engine.learner.embed_prompts([np.zeros(0, np.int32)]) == 0).all()
+    assert engine.learner.embed_prompts([]).shape == (0, 128)
 
 
 def test_a_vector_does_not_depend_on_the_other_texts():

@@ -1,0 +1,122 @@
+"""Merging a LoRA adapter into its base model, with peft, and proof that the result is what the adapter computes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from threespo_bench.errors import DataError, EngineError
+
+_TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+    "chat_template.jinja",
+)  # fmt: skip
+_PROBE_TOKENS = 32
+_TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2, "float16": 1e-2}
+"""How far the merged model's log-probabilities may be from those of base and adapter, by the precision of the weights."""
+
+
+def merge_adapter(adapter: Path, base: str | None, out: Path) -> None:
+    """Write base and adapter as one Hugging Face folder, in the base's precision; the sum is computed in float32.
+
+    Args:
+        adapter: a folder with adapter_config.json, as peft writes it.
+        base: the base model's folder; None for the one that the adapter's configuration names.
+        out: does not exist, or is an empty folder.
+
+    Raises:
+        DataError: adapter or base cannot be read, or the adapter changes nothing.
+        EngineError: the written model does not compute what base and adapter compute.
+    """
+    try:
+        import peft  # noqa: F401
+    except ImportError as error:
+        raise DataError(f"merging a LoRA adapter needs peft: {error}", fix="pip install 'threespo-bench[lora]'") from error
+    import torch
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    base_folder = _base_folder(adapter, base)
+    dtype = _dtype(base_folder)
+    before = _load(base_folder).state_dict()
+    combined = _with_adapter(adapter, base_folder)
+    with torch.no_grad():
+        probe = torch.arange(_PROBE_TOKENS)[None] * 37 % combined.get_input_embeddings().num_embeddings
+        expected = combined(input_ids=probe).logits.log_softmax(-1)
+        merged = combined.merge_and_unload(safe_merge=True)
+    merged = merged.to(dtype)
+    after = merged.state_dict()
+    if before.keys() == after.keys() and all(torch.equal(before[name].to(dtype), after[name]) for name in before):
+        raise DataError(f"the adapter in {adapter} changes no weight of {base_folder}", fix="it is untrained (all zero), or too small for the base's precision")
+    out.mkdir(parents=True, exist_ok=True)
+    merged.save_pretrained(out)
+    _copy_tokenizer(adapter, base_folder, out)
+    with torch.no_grad():
+        gap = float((_load(out)(input_ids=probe).logits.log_softmax(-1) - expected).abs().max())
+    allowed = _TOLERANCE[str(dtype).removeprefix("torch.")]
+    if not gap <= allowed:
+        raise EngineError(f"the merged model is not base and adapter: log-probabilities differ by {gap:.2e}, allowed {allowed:.0e}")
+
+
+def _base_folder(adapter: Path, base: str | None) -> Path:
+    try:
+        named = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError) as error:
+        raise DataError(f"{adapter / 'adapter_config.json'} cannot be read: {error}", fix="name a folder that peft wrote") from error
+    folder = Path(base or named or "").expanduser()
+    if not base and named and not folder.is_absolute() and not folder.is_dir():
+        folder = adapter / named
+    if not (base or named) or not (folder / "config.json").is_file():
+        raise DataError(
+            f"the base of the adapter {adapter} is not there: {base or named or 'none is named'}", fix="name its folder, or a registered model: --base MODEL"
+        )
+    return folder
+
+
+def _dtype(folder: Path) -> Any:
+    """The precision of the base's weights as they are stored; float32 where that is no usual one."""
+    import torch
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (ValueError, OSError, KeyError) as error:
+        raise DataError(f"model folder {folder}: config.json cannot be used: {_line(error)}") from error
+    return config.dtype if config.dtype in (torch.bfloat16, torch.float16) else torch.float32
+
+
+def _load(folder: Path) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True).eval()
+    except Exception as error:  # transformers raises whatever its parts raise
+        raise DataError(f"model folder {folder} cannot be loaded: {_line(error)}") from error
+
+
+def _with_adapter(adapter: Path, base_folder: Path) -> Any:
+    from peft import PeftModel
+
+    model = _load(base_folder)
+    try:
+        return PeftModel.from_pretrained(model, str(adapter), is_trainable=False).float().eval()
+    except Exception as error:  # peft raises whatever its parts raise
+        raise DataError(
+            f"the adapter in {adapter} does not fit {base_folder}: {_line(error)}", fix="name the model that it was trained on: --base MODEL"
+        ) from error
+
+
+def _copy_tokenizer(adapter: Path, base_folder: Path, out: Path) -> None:
+    """The adapter's tokenizer if it brings one, else the base's, file by file so that nothing about it changes."""
+    source = adapter if (adapter / "tokenizer_config.json").is_file() else base_folder
+    for name in _TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, out / name)
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

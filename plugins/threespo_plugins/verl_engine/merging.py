@@ -1,0 +1,62 @@
+"""From verl's FSDP shards to an ordinary Hugging Face folder, by verl's own merger, in whichever environment has verl."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from threespo_bench.errors import DataError, EngineError
+from threespo_plugins.lora import merge_adapter
+
+_ADAPTER = "lora_adapter"
+PYTHON_VARIABLE = "THREESPO_BENCH_VERL_PYTHON"
+"""The Python of an environment that has verl, if it is another than the present one."""
+
+
+def verl_python() -> str:
+    """The Python that has verl. Raises DataError if none is known."""
+    named = os.environ.get(PYTHON_VARIABLE)
+    if named:
+        if not Path(named).is_file():
+            raise DataError(f"{PYTHON_VARIABLE}={named}: there is no such file", fix="name the python of an environment that has verl")
+        return named
+    if find_spec("verl") is None:
+        raise DataError(
+            "merging shards of verl needs verl, which is not installed here",
+            fix=f"pip install verl, or set {PYTHON_VARIABLE} to the python of an environment that has it",
+        )
+    return sys.executable
+
+
+def merge_shards(folder: Path, out: Path) -> None:
+    """Write the policy in ``folder``, which holds ``actor/model_world_size_*_rank_*.pt`` and ``actor/huggingface``, to ``out``.
+
+    Raises:
+        DataError: verl is not there, or the policy is a LoRA adapter that changes nothing. EngineError: its merger failed, or wrote no model.
+    """
+    command = [verl_python(), "-m", "verl.model_merger", "merge", "--backend", "fsdp", "--local_dir", str(folder / "actor"), "--target_dir", str(out)]
+    variables = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
+    variables.pop("PYTHONPATH", None)  # of this environment; the other one has packages of its own
+    done = subprocess.run(command, capture_output=True, text=True, env=variables, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        lines = [line for line in done.stderr.strip().splitlines() if line.strip()]
+        raise EngineError(f"verl's merger failed on {folder / 'actor'}: {lines[-1] if lines else f'exit code {done.returncode}'}")
+    if not (out / "config.json").is_file() or not any(out.glob("*.safetensors")):
+        raise EngineError(f"verl's merger wrote no model to {out}", fix=f"run it yourself: {' '.join(command)}")
+    if (out / _ADAPTER).is_dir():
+        _add_adapter(out)
+
+
+def _add_adapter(out: Path) -> None:
+    """Of a policy trained with LoRA the merger writes the base, unchanged, and the adapter beside it; this makes one model of the two."""
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
+        apart = Path(scratch) / "apart"
+        shutil.copytree(out, apart)
+        for path in out.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        merge_adapter(apart / _ADAPTER, str(apart), out)

