@@ -1,6 +1,6 @@
 """How fast rollouts generate: tokens per CPU-second of rollout=hf and rollout=vllm in turn, the use of shared prefixes, and what publishing weights costs.
 
-    python benchmarks/rollout_speed.py --python VLLM_ENVIRONMENT/bin/python [--batches 1 16 64 256] [--repeat N] [--model FOLDER]
+    python benchmarks/rollout_speed.py [--python VLLM_ENVIRONMENT/bin/python] [--batches 1 16 64 256] [--repeat N] [--model FOLDER]
 
 CPU time is that of this process and of the server's processes together, so other work on the machine changes it little; wall time is shown beside it.
 Requests go the way that those of a run go: through the engine, with a seed and log-probabilities each.
@@ -83,7 +83,7 @@ def prompts(number: int, length: int, seed: int, shared: int = 0) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--python", required=True, help="interpreter of an environment with vLLM")
+    parser.add_argument("--python", help="interpreter of an environment with vLLM, for a server; without it vLLM works in this process")
     parser.add_argument("--model", default=household_tiny(), help="a Hugging Face folder; by default household-tiny")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16, 64, 256])
     parser.add_argument("--repeat", type=int, default=3)

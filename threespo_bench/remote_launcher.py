@@ -104,6 +104,7 @@ class _Running:
     begun: bool = False
     outcome: Outcome | None = None
     silent_since: float | None = None
+    cancelled: bool = False
 
 
 @dataclass
@@ -187,7 +188,7 @@ class _Work:
             return Outcome.from_plain(dict(ended.outcome))
         if run.outcome is not None:
             return run.outcome
-        if self.stopping or ended.again:
+        if run.cancelled or ended.again:
             return Outcome(run.path, "interrupted", exit_code=Interrupted.exit_code)
         return lost(run.path, ended.error, ended.fix)
 
@@ -219,6 +220,7 @@ class _Work:
             self._cancel(run)
 
     def _cancel(self, run: _Running) -> None:
+        run.cancelled = True
         try:
             self.launcher.cancel(run.handle)
         except Exception as error:

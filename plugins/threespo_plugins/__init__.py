@@ -32,6 +32,11 @@ def threespo_rollouts() -> list[RolloutEntry]:
             target="threespo_plugins.vllm_rollout.rollout:VllmRollout",
             summary="vLLM: a server in an environment of its own, one that runs already, or in this process",
         ),
+        RolloutEntry(
+            name="sglang",
+            target="threespo_plugins.sglang_rollout.rollout:SglangRollout",
+            summary="SGLang on a GPU: a server that is started, or one that runs already",
+        ),
     ]
 
 

@@ -23,6 +23,8 @@ def component(config: Mapping[str, Any], manifest: Mapping[str, Any], key: str) 
         return "unknown", {} if key in config else None
     options = value.get("options")
     merged = {**(options if isinstance(options, Mapping) else {}), **{k: v for k, v in value.items() if k not in _NOT_OPTIONS}}
+    if not merged.get("preset"):
+        merged.pop("preset", None)  # none at all is the same as an empty one
     return value["name"], flat(merged) if key in config else None
 
 

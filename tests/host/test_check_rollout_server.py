@@ -207,6 +207,7 @@ def test_a_breach_is_caught(model: Path, target: type[TorchServer]) -> None:
         check(model, target)
 
 
+@pytest.mark.slow
 def test_a_server_without_a_cache_can_say_so(model: Path) -> None:
     check(model, NoCache, caches=False, crash=None)
 

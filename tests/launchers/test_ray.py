@@ -17,7 +17,7 @@ from tests.experiment.test_experiment import planned
 from tests.runner import toy_bench
 from tests.runner.conftest import Watcher, fingerprint
 from threespo_bench.config.launcher import compose_launcher
-from threespo_bench.errors import UsageError
+from threespo_bench.errors import EngineError, UsageError
 from threespo_bench.experiment import execute
 from threespo_bench.runner import run
 from threespo_bench.store import read_status
@@ -71,6 +71,7 @@ def test_a_killed_worker_then_ctrl_c_then_all_goes_on(tmp_path, host, launch):
     ("settings", "words"),
     [
         (["launcher.cpus=0"], "launcher.cpus=0.0 is out of range: must be > 0"),
+        (["launcher.address=ray://head:10001"], "must be HOST:PORT of the cluster, auto, or null"),
         (["launcher.gpus=1.5"], "must be 0, a fraction below 1, or a whole number"),
         (["launcher.gpu=1"], "unknown key 'launcher.gpu': the launcher ray has no such option"),
         (["launcher.cpus=many"], "launcher.cpus=many: must be of type float"),
@@ -81,6 +82,11 @@ def test_wrong_options(borrow, settings, words):
     with pytest.raises(UsageError) as refused:
         compose_launcher(["launcher=ray", *settings], host)
     assert words in str(refused.value)
+
+
+def test_a_cluster_that_is_not_there(tmp_path, host, launch):
+    with pytest.raises(EngineError, match=r"the Ray cluster at 127.0.0.1:1 cannot be reached: ConnectionRefusedError"):
+        launch(planned(tmp_path, host, "counting"), "launcher.address=127.0.0.1:1")
 
 
 def ray_processes() -> list[str]:

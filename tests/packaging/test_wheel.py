@@ -36,6 +36,7 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     }
     assert expected <= names
     assert "threespo_bench/conf/config.yaml" in names
+    assert "threespo_bench/cli/templates/slurm_job.sh.j2" in names
     assert "threespo_algorithms/threespo.yaml" in names
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
 

@@ -14,7 +14,7 @@ from threespo_reports import rows as row_reading
 from threespo_reports.describing import one_line
 from threespo_reports.loading import TRAINING_ROWS, load
 from threespo_reports.rows import parse_rows
-from threespo_reports.variants import variant_labels
+from threespo_reports.variants import component, variant_labels
 
 
 def messages(path: Path) -> dict[str, str]:
@@ -161,6 +161,11 @@ def test_variants_of_an_algorithm_get_labels_of_their_own() -> None:
     assert labels == {"a": "threespo (alpha=50)", "b": "threespo (alpha=0.3)", "c": "grpo"}
     presets = {"a": ("threespo", {"preset": "paper", "alpha": 50}), "b": ("threespo", {"preset": "threespo", "alpha": 0.3})}
     assert variant_labels(presets) == {"a": "threespo (preset=paper)", "b": "threespo (preset=threespo)"}
+
+
+def test_an_empty_preset_is_none() -> None:
+    configs = [{"env": {"name": "household", "options": {}}}, {"env": {"name": "household", "options": {}, "preset": ""}}]
+    assert variant_labels({str(place): component(config, {}, "env") for place, config in enumerate(configs)}) == {"0": "household", "1": "household"}
 
 
 def test_time_and_memory_are_summed_over_phases(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def _change_environment(config: RunConfig, host: PluginHost, env: str) -> None:
     fresh = compose(config.algorithm.name, env, (), host)
     for name in _inherited_by_both(type(fresh.env.options), type(config.env.options)):
         setattr(fresh.env.options, name, getattr(config.env.options, name))
-    config.env, config.evaluation = fresh.env, fresh.evaluation
+    config.env, config.evaluation.split = fresh.env, fresh.evaluation.split
 
 
 def _inherited_by_both(one: type, other: type) -> set[str]:

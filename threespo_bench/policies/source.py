@@ -46,7 +46,7 @@ class Source:
 
 
 def find(text: str, host: PluginHost, base: str | None = None, report: Callable[[str], None] = lambda text: None) -> Source:
-    """The policy that ``text`` names. A folder wins over a registered name.
+    """The policy that ``text`` names. A registered name wins over a folder, which can always be written ``./NAME``.
 
     Args:
         base: the model an adapter belongs to. report: told of damaged checkpoints that were passed over.
@@ -54,10 +54,10 @@ def find(text: str, host: PluginHost, base: str | None = None, report: Callable[
     Raises:
         DataError: it is nothing of this kind. StorageError: the run has no usable checkpoint.
     """
+    if text in host.names("models"):
+        return Source(text, MODEL, None)
     path = Path(text).expanduser()
     if not path.is_dir():
-        if text in host.names("models"):
-            return Source(text, MODEL, None)
         raise DataError(f"there is no folder {text}, and no model of that name", fix=suggest(text, host.names("models")))
     path = path.resolve()
     if (path / CONFIG).is_file():

@@ -16,11 +16,12 @@ from threespo_bench.testing.engines import TEXTS, chat, credit_of, generate, lar
 from threespo_bench.turns import TurnBatch
 
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=8)
-LONG = Sampling(temperature=1.0, max_new_tokens=32)
+LONG = Sampling(temperature=1.0, max_new_tokens=64)
 STEP = Optimization(learning_rate=3e-3, weight_decay=0.0)
 _LONG_PROMPT = 300  # words; more than any block of a cache of keys and values
 _MANY = 16
 _ROUNDS = 16
+_UNDER_WAY = 8
 
 
 def check_rollout_server(
@@ -113,8 +114,9 @@ class _Check:
 
     def stop_tokens(self) -> None:
         stops = self.server.model.stop_ids
-        answers = generate(self.engine, [self.texts[1]] * _MANY, sampling=LONG)
-        hot = replace(LONG, temperature=100.0)  # nearly uniform: a model that never stops does so too
+        limit = 2 * SAMPLING.max_new_tokens
+        answers = generate(self.engine, [self.texts[1]] * _MANY, sampling=replace(SAMPLING, max_new_tokens=limit))
+        hot = Sampling(100.0, limit)  # nearly uniform: a model that never stops does so too
         for number in range(1, _ROUNDS + 1):
             if not any(np.isin(answer.token_ids, stops).any() for answer in answers):
                 answers += generate(self.engine, [self.texts[1]] * _MANY, range(number * _MANY, (number + 1) * _MANY), sampling=hot)
@@ -122,7 +124,7 @@ class _Check:
             stopped = np.isin(answer.token_ids, stops)
             assert not stopped[:-1].any(), "a response goes on after a stop token"
             assert answer.finished == stopped[-1], f"a response is {'' if answer.finished else 'not '}finished, and its last token is {answer.token_ids[-1]}"
-            assert answer.finished or len(answer.token_ids) == LONG.max_new_tokens, "a response is neither finished nor as long as the limit"
+            assert answer.finished or len(answer.token_ids) == limit, "a response is neither finished nor as long as the limit"
         assert any(answer.finished for answer in answers), f"of {len(answers)} responses none was finished by {stops}: are the stop tokens used?"
 
     def publication(self, caches: bool) -> None:
@@ -145,7 +147,7 @@ class _Check:
 
     def publication_while_generating(self) -> None:
         """Responses that were under way are either of the old weights altogether and done, or of the new ones."""
-        texts = [self.texts[i % len(self.texts)] for i in range(_MANY)]
+        texts = [self.texts[i % len(self.texts)] for i in range(_UNDER_WAY)]
 
         async def ask() -> tuple[int, list[bool], list[Generation]]:
             tasks = [asyncio.ensure_future(self.engine.rollout.generate(chat(text), seed, LONG)) for seed, text in enumerate(texts)]
@@ -164,7 +166,7 @@ class _Check:
         before = generate(self.engine, self.texts, sampling=SAMPLING)
 
         async def cancel() -> list[Any]:
-            tasks = [asyncio.ensure_future(self.engine.rollout.generate(chat(self.texts[1]), seed, LONG)) for seed in range(_MANY)]
+            tasks = [asyncio.ensure_future(self.engine.rollout.generate(chat(self.texts[1]), seed, LONG)) for seed in range(_UNDER_WAY)]
             await asyncio.sleep(0.05)
             for task in tasks[1:]:
                 task.cancel()

@@ -55,6 +55,11 @@ class AlfredEnvironment(Environment):
         """The game of a task. Loading the same task again should give the same object while it is in use."""
 
     @property
+    def max_new_tokens(self) -> int:  # type: ignore[override]
+        """The length limit of a response that the template asks for, unless the run sets one."""
+        return prompts.template_named(self.config.template).max_new_tokens
+
+    @property
     def world(self) -> World:
         """The game being played."""
         if self._live is None:

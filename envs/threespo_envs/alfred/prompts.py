@@ -28,12 +28,14 @@ class Template:
         lists_admissible: whether the admissible commands are listed unless told otherwise.
         history_length: how many past turns are shown unless told otherwise. ``compact`` shows none: its memory says what they told, so
             that equal states of the world, reached and known alike, have equal prompts.
+        max_new_tokens: length limit of a response unless the run sets one: a command, or a thought and a command.
         write: makes the text from the context, the length of the history and whether to list the admissible commands.
     """
 
     version: str
     lists_admissible: bool
     history_length: int
+    max_new_tokens: int
     write: Callable[[PromptContext, int, bool], str]
 
 
@@ -194,7 +196,7 @@ def _bracketed(admissible: Sequence[str]) -> str:
 
 
 TEMPLATES: dict[str, Template] = {
-    "compact": Template(version="compact-2", lists_admissible=False, history_length=0, write=_compact),
-    "verl_agent": Template(version="verl_agent-1", lists_admissible=True, history_length=2, write=_verl_agent),
+    "compact": Template(version="compact-2", lists_admissible=False, history_length=0, max_new_tokens=16, write=_compact),
+    "verl_agent": Template(version="verl_agent-1", lists_admissible=True, history_length=2, max_new_tokens=512, write=_verl_agent),
 }
 """All templates by name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from threespo_bench.remote import carry_out
 from threespo_bench.remote_launcher import Ended, RemoteLauncher, explain
 
 _OWN_CLUSTER = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}  # the runs are what the machine is for; Ray's default gives way to all else
+_ANSWER_SECONDS = 15.0
 _OBJECT_STORE_BYTES = 100 * 1024**2  # nothing large is passed; Ray's own default is 30% of the memory
 
 
@@ -38,6 +40,8 @@ class RayConfig(LauncherConfig):
     def validate(self) -> None:
         """See LauncherConfig."""
         super().validate()
+        known = self.address is None or self.address == "auto" or (self.address.rpartition(":")[2].isdigit() and "/" not in self.address)
+        require(known, "address", self.address, "HOST:PORT of the cluster, auto, or null")
         require(self.cpus > 0, "cpus", self.cpus, "> 0")
         require(self.gpus >= 0 and (self.gpus < 1 or self.gpus == int(self.gpus)), "gpus", self.gpus, "0, a fraction below 1, or a whole number")
         for name, amount in self.resources.items():
@@ -65,6 +69,7 @@ class RayLauncher(RemoteLauncher):
         quiet = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
         try:
             if self.config.address is not None:
+                _answers(self.config.address)
                 ray.init(address=self.config.address, **quiet)
                 return
             for name, value in _OWN_CLUSTER.items():
@@ -116,6 +121,13 @@ class RayLauncher(RemoteLauncher):
     def close(self) -> None:
         """Disconnect, and end the cluster if it is our own."""
         ray.shutdown()
+
+
+def _answers(address: str) -> None:
+    """Ray itself tries for minutes. Raises OSError."""
+    host, _, port = address.rpartition(":")
+    if host:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
 
 
 def _carry_out(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -79,15 +79,37 @@ def _end(child: subprocess.Popen) -> None:
     """SIGTERM, a little time, SIGKILL, for the command and all below it. The guard is the leader of the group."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.killpg(os.getpgid(0), signal.SIGTERM)
-    deadline = time.monotonic() + GRACE
-    while time.monotonic() < deadline and (child.poll() is None or _others()):
+    if not _gone(child, GRACE):
+        _kill([process for process in _others() if not _tidies(process)])
+        if not _gone(child, GRACE / 2):
+            _kill(_others())
+        if child.poll() is None:
+            child.kill()
+    child.wait()
+
+
+def _gone(child: subprocess.Popen, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while child.poll() is None or _others():
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.02)
-    for process in _others():
+    return True
+
+
+def _kill(processes: list[int]) -> None:
+    for process in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
-    if child.poll() is None:
-        child.kill()
-    child.wait()
+
+
+def _tidies(process: int) -> bool:
+    """It is Python's tracker of shared memory, which removes what the others left once they are gone, and then goes itself."""
+    try:
+        with open(f"/proc/{process}/cmdline", "rb") as file:
+            return b"multiprocessing.resource_tracker" in file.read()
+    except OSError:
+        return False
 
 
 def _others() -> list[int]:

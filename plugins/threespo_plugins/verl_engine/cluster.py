@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
-import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ _OBJECT_STORE_BYTES = 300_000_000
 _SPARE_CPUS = 4
 """CPUs of the local cluster beyond the ranks; Ray counts them only, and starts as many idle processes."""
 _engines = 0
-_started_here = False
+_ours = False  # the connection; a process that Ray itself started has one already
 
 
 def environment(config: VerlConfig) -> dict[str, str]:
@@ -28,6 +29,7 @@ def environment(config: VerlConfig) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "TOKENIZERS_PARALLELISM": "false",
         "TRANSFORMERS_VERBOSITY": "error",
+        "VERL_LOGGING_LEVEL": os.environ.get("VERL_LOGGING_LEVEL", "ERROR"),
         "VERL_USE_EXTERNAL_MODULES": "threespo_plugins.verl_engine.addon",
         "WANDB_MODE": "disabled",
     }
@@ -42,7 +44,8 @@ def prepare_process(config: VerlConfig) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # the workers of a cluster of our own are what the machine is for
     if config.device == "cpu":
-        from verl.plugin.platform import get_platform, set_platform
+        with quiet():
+            from verl.plugin.platform import get_platform, set_platform
 
         from threespo_plugins.verl_engine.platform_cpu import PlatformCPU
 
@@ -52,10 +55,10 @@ def prepare_process(config: VerlConfig) -> None:
 
 def connect(config: VerlConfig) -> None:
     """Start or join the cluster. Raises EngineError if it does not come up or is too small."""
-    global _engines, _started_here
+    global _engines, _ours
     if not ray.is_initialized():
         _init(config)
-        _started_here = config.ray_address is None
+        _ours = True
     _engines += 1
     try:
         _check_size(config)
@@ -65,11 +68,11 @@ def connect(config: VerlConfig) -> None:
 
 
 def disconnect() -> None:
-    """Leave the cluster; with the last engine, a cluster that was started here ends."""
-    global _engines
+    """Leave the cluster with the last engine; one that was started here ends."""
+    global _engines, _ours
     _engines -= 1
-    if _engines <= 0:
-        _engines = 0
+    if _engines == 0 and _ours:
+        _ours = False
         with contextlib.suppress(Exception):
             ray.shutdown()
 
@@ -102,8 +105,8 @@ def _check_size(config: VerlConfig) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """What verl and Ray print while they start goes to standard error; standard output belongs to the command."""
-    with contextlib.redirect_stdout(sys.stderr):
+    """What verl and Ray print and warn of while they start is for their developers; a failure is an exception."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
         yield
 
 

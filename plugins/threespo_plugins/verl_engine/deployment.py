@@ -71,6 +71,7 @@ class Deployment:
         group.start("init_model", config.start_seconds)
         with worker_errors("rollout"):
             self._manager = _apart(lambda: LLMServerManager.create(config=whole, worker_group=group.group))
+            ray.get(self._manager.global_load_balancer.require_acquire_fields.remote())  # it is up
         self._policy_workers = group
         self._sleeps = config.free_rollout_memory and not own
         self.learner = VerlLearner(self._policy, group, self._seed, self._hand_over, self._sleep if self._sleeps else lambda: None)

@@ -12,7 +12,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 from tensordict import TensorDict
 
 from threespo_bench.errors import BenchError, EngineError
-from threespo_plugins.verl_engine.cluster import first_line, quiet
+from threespo_plugins.verl_engine.cluster import environment, first_line, quiet
 from threespo_plugins.verl_engine.config import VerlConfig
 
 RESUME = "continue the run with 'threespo-bench run --resume'"
@@ -48,7 +48,12 @@ class RayWorkers:
         self._name = name
         with quiet(), worker_errors(name):
             self.group = RayWorkerGroup(
-                resource_pool=pool, ray_cls_with_init=made, name_prefix=f"{name}_{uuid4().hex[:8]}", use_gpu=config.device == "cuda", device_name=config.device
+                resource_pool=pool,
+                ray_cls_with_init=made,
+                name_prefix=f"{name}_{uuid4().hex[:8]}",
+                use_gpu=config.device == "cuda",
+                device_name=config.device,
+                worker_env=environment(config),
             )
 
     def start(self, method: str, seconds: float) -> None:

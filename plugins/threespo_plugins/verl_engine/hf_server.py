@@ -20,6 +20,7 @@ from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 from threespo_bench.errors import EngineError
+from threespo_plugins.verl_engine.cluster import environment
 from threespo_plugins.verl_engine.config import VerlConfig
 from threespo_plugins.verl_engine.settings import HF_ROLLOUT
 
@@ -96,7 +97,8 @@ class HFServer:
                     answers = await asyncio.to_thread(generate, self._policy, [request for request, _ in part])
                 except Exception as error:
                     for _, future in part:
-                        future.set_exception(error)
+                        if not future.done():
+                            future.set_exception(error)
                     continue
                 for (_, future), answer in zip(part, answers, strict=True):
                     if not future.done():
@@ -128,7 +130,7 @@ def _plain(
 
 def configure(whole: DictConfig, engine: str, config: VerlConfig, model: Path) -> None:
     """Tell the replicas what verl's own configuration has no words for, where it leaves room for that."""
-    custom = {"engine": engine, "folder": str(model), "device": config.device, "threads": config.threads}
+    custom = {"engine": engine, "folder": str(model), "device": config.device, "threads": config.threads, "environment": environment(config)}
     OmegaConf.update(whole, "actor_rollout_ref.rollout.custom", custom, force_add=True)
 
 
@@ -144,7 +146,9 @@ class HFReplica(RolloutReplica):
         options = self.config.custom
         worker = self.workers[0]
         node, devices = await asyncio.gather(worker.__ray_call__.remote(_node), worker.get_cuda_visible_devices.remote())
-        variables = {"CUDA_VISIBLE_DEVICES": devices, "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"} if options["device"] == "cuda" else {}
+        variables = dict(options["environment"])
+        if options["device"] == "cuda":
+            variables |= {"CUDA_VISIBLE_DEVICES": devices, "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
         server = (
             ray.remote(HFServer)
             .options(

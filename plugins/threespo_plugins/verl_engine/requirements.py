@@ -77,9 +77,9 @@ def _check_model(config: VerlConfig, model: Path, rollout: Rollout) -> None:
         fields = json.loads((model / "config.json").read_text())
     except (OSError, ValueError) as error:
         raise DataError(f"model folder {model}: config.json cannot be read: {error}", fix="give the path of a local Hugging Face folder") from error
+    if len(fields.get("architectures") or ()) != 1:
+        raise DataError(f"model folder {model}: config.json must name one architecture for verl, not {fields.get('architectures')}", fix="name the class there")
     fields = fields.get("text_config") or fields
-    if len(fields.get("architectures") or ["one"]) != 1:
-        raise DataError(f"model folder {model}: config.json names {len(fields['architectures'])} architectures, and verl wants one")
     heads = fields.get("num_attention_heads") or fields.get("n_head")
     hidden = fields.get("hidden_size") or fields.get("n_embd")
     if rollout.name not in SERVERS or not heads or not hidden:
@@ -91,4 +91,4 @@ def _check_model(config: VerlConfig, model: Path, rollout: Rollout) -> None:
         )
     for name, count in (("attention heads", heads), ("key-value heads", fields.get("num_key_value_heads") or heads)):
         if count % config.tensor_parallel and config.tensor_parallel % count:
-            raise UsageError(f"engine.tensor_parallel={config.tensor_parallel} does not divide the model's {count} {name}")
+            raise UsageError(f"engine.tensor_parallel={config.tensor_parallel} does not divide the model's {count} {name}", fix=f"a divisor of {count}")

@@ -214,6 +214,7 @@ def test_unknown_template() -> None:
 
 def test_versions() -> None:
     assert {name: template.version for name, template in TEMPLATES.items()} == {"compact": "compact-2", "verl_agent": "verl_agent-1"}
+    assert {name: template.max_new_tokens for name, template in TEMPLATES.items()} == {"compact": 16, "verl_agent": 512}
 
 
 def contexts_of(game: Game, seed: int, turns: int) -> list[PromptContext]:

@@ -159,6 +159,7 @@ def test_prompts_and_responses_go_through_the_configured_template(template: str,
     assert message["role"] == "user"
     assert message["content"]
     action = episode.parse("<think>so</think><action>look</action>" if template == "verl_agent" else "look", observation)
+    assert episode.max_new_tokens == (512 if template == "verl_agent" else 16)  # a thought and a command, or a command
     assert (action.command, action.valid) == ("look", True)
     assert isinstance(episode.parse("\x00 <action>", observation).command, str)
 

@@ -49,9 +49,9 @@ def test_two_iterations_in_two_processes(tmp_path, algorithm, options):
     assert [row for row in measured if row["iteration"] <= 1][: len(first) - 1] == first[:-1], "the rows of the first process were changed"
     trained = [row for row in measured if row["kind"] == "train"]
     assert [row["iteration"] for row in trained] == [1, 2]
-    assert sum(row["optimizer_steps"] for row in trained) >= 2
+    assert sum(row["update/optimizer_steps"] for row in trained) >= 2
     for row in trained:
-        assert row["logprob_gap_max"] < 1e-4
+        assert row["update/logprob_gap_max"] < 1e-4
     assert sum(row["kind"] == "eval" for row in measured) >= 2
     newest = max((run / "checkpoints").iterdir())
     assert list(newest.rglob("model_world_size_1_rank_0.pt"))

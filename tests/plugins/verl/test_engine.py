@@ -87,6 +87,7 @@ if __name__ == "__main__":
     print("up", flush=True)
     time.sleep(600)
 """
+    below = []
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
     try:
         assert process.stdout.readline() == "up\n"
@@ -100,9 +101,8 @@ if __name__ == "__main__":
         assert not left, [command(pid) for pid in left]
     finally:
         process.kill()
-        for pid in below if process.poll() is not None and "below" in locals() else ():
-            if alive(pid):
-                os.kill(pid, signal.SIGKILL)
+        for pid in filter(alive, below):
+            os.kill(pid, signal.SIGKILL)
 
 
 def descendants(root):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -69,7 +70,8 @@ for heavy in ("threespo_bench.host", "threespo_bench.turns", "threespo_algorithm
 from verl.trainer.ppo import core_algos
 print([name for name in core_algos.ADV_ESTIMATOR_REGISTRY if str(name).startswith("threespo/")])
 """
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("VERL_")}  # the entry point alone
+    answer = subprocess.run([sys.executable, "-c", program], env=plain, capture_output=True, text=True, timeout=240, check=False)
     assert answer.returncode == 0, answer.stderr[-2000:]
     for name in NAMES:
         assert f"threespo/{name}" in answer.stdout
@@ -78,5 +80,6 @@ print([name for name in core_algos.ADV_ESTIMATOR_REGISTRY if str(name).startswit
 @pytest.mark.without_verl
 def test_the_add_on_loads_where_verl_is_absent():
     program = "import sys; sys.modules['verl'] = None; import threespo_plugins.verl_engine.addon; print('fine')"
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("VERL_")}
+    answer = subprocess.run([sys.executable, "-c", program], env=plain, capture_output=True, text=True, timeout=240, check=False)
     assert answer.stdout == "fine\n", answer.stderr[-2000:]

@@ -77,7 +77,7 @@ def test_models(there, folder):
     assert "36 dimensions" in refused(GPU, folder, VLLM, UsageError)
     VerlEngine.check(GPU, folder, HF)
     (folder / "config.json").write_text(json.dumps(fields | {"architectures": ["A", "B"]}))
-    assert "2 architectures" in refused(VerlConfig(), folder, kind=DataError)
+    assert "must name one architecture" in refused(VerlConfig(), folder, kind=DataError)
     (folder / "config.json").write_text("{")
     assert "cannot be read" in refused(VerlConfig(), folder, kind=DataError)
 
