@@ -201,7 +201,11 @@ BREACHES: dict[type[TorchServer], str] = {
 }
 
 
-@pytest.mark.parametrize("target", BREACHES, ids=lambda target: target.__name__)
+QUICK = (Stale, Tempered, OneSeed, GoesOn, WrongVersion, Forgetful, WrongTokens)
+"""What servers get wrong most easily; the others are slow tests."""
+
+
+@pytest.mark.parametrize("target", [pytest.param(each, marks=[] if each in QUICK else pytest.mark.slow, id=each.__name__) for each in BREACHES])
 def test_a_breach_is_caught(model: Path, target: type[TorchServer]) -> None:
     with pytest.raises((AssertionError, EngineError), match=BREACHES[target]):
         check(model, target)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from threespo_bench.contracts.rollout import Completion, RolloutServer, ServedModel, ServerGone, Weights
-from threespo_bench.errors import EngineError
+from threespo_bench.errors import EngineError, StorageError
 from threespo_plugins.serving.http import JsonClient, StatusError
 from threespo_plugins.serving.process import ServerProcess, free_port
 from threespo_plugins.serving.weights import StoredWeights, WeightsFolder
@@ -178,6 +178,15 @@ class OwnServer(_Server):
         if label != self._labels.of(0):  # it tells this server from another that took the port
             raise EngineError(f"another server, with weights {label}, took the port {port} of SGLang", fix="try again")
         self._well = True
+
+    def publish(self, weights: Weights, version: int) -> None:
+        """See :meth:`RolloutServer.publish`."""
+        try:
+            super().publish(weights, version)
+        except (OSError, StorageError) as error:
+            if self._folder is not None and self._folder.path.is_dir():
+                raise
+            raise ServerGone("SGLang has ended, and its folder for weights with it") from error
 
     @property
     def processes(self) -> list[int]:
