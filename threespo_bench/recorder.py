@@ -79,9 +79,17 @@ class Recorder:
         self._store.metrics.append(row)
         self._store.timings.append(self._timing(row, seconds))
         self._counts = {name: count + 1 for name, count in self._counts.items()}
+        if kind == "train":
+            self._keep_states()
         self._tracker.log(metrics_of(row), step_of(row))
         (self._progress.evaluation if kind == "eval" else self._progress.iteration)(row)
         self._watchdog.moved()
+
+    def _keep_states(self) -> None:
+        """Write the algorithm's case study; it is part of the algorithm's state, so a resumed run goes on with it."""
+        states = self._run.algorithm.case_study()
+        if states:
+            self._store.write_states(states)
 
     def tick(self) -> None:
         """One environment step."""

@@ -6,6 +6,7 @@
       status.json      where it stands and how it ended
       metrics.jsonl    one row per training iteration and evaluation; equal runs give equal bytes
       timings.jsonl    the same rows' wall-clock seconds and memory
+      states.json      what became of a few states, if the algorithm tells (3SPO)
       turns/           recorded turns, if asked for
       checkpoints/     the newest complete checkpoints
       curve.png        the learning curve
@@ -21,7 +22,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -37,7 +38,7 @@ from threespo_bench.rows import RowFile
 from threespo_bench.turns import TurnBatch
 
 CONFIG, MANIFEST, STATUS = "config.yaml", "manifest.json", "status.json"
-METRICS, TIMINGS, EVENTS, CURVE = "metrics.jsonl", "timings.jsonl", "events.log", "curve.png"
+METRICS, TIMINGS, EVENTS, CURVE, STATES = "metrics.jsonl", "timings.jsonl", "events.log", "curve.png", "states.json"
 _LOCK = ".lock"
 _LOOK_SECONDS = 0.3  # whoever asks whether a run is locked holds the lock for a moment
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -91,6 +92,10 @@ class RunStore:
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Replace the manifest."""
         write_json(self.path / MANIFEST, manifest)
+
+    def write_states(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Replace the case study of the run's states."""
+        write_json(self.path / STATES, list(states))
 
     def update_status(self, **changes: Any) -> None:
         """Change the named fields of the status."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from threespo_algorithms.group_statistics import EQUAL_VALUES
+from threespo_bench.errors import DataError
 from threespo_bench.turns import TurnBatch, codes
 
 
@@ -130,7 +131,9 @@ def end_values(turns: TurnBatch, reader: str) -> np.ndarray:
     where = cut(turns)
     if not where.any():
         return np.zeros(len(turns))
-    turns.require(("next_value",), f"{reader}, for the value where an episode was cut,")
+    if "next_value" not in turns.extras:
+        fix = "next_value is the critic's value of the state after the turn; a turn marked terminated instead of truncated counts nothing after its end"
+        raise DataError(f"{reader}, for the value where an episode was cut, needs the column next_value, which this batch does not have", fix=fix)
     return np.where(where, turns.extras["next_value"], 0.0)
 
 

@@ -64,11 +64,13 @@ class GroupStatistics:
         return replace(self, stds=self.stds * np.sqrt((n - 1) / n))
 
     def shares(self, prefix: str, members: np.ndarray) -> dict[str, float]:
-        """Diagnostics: number of groups and the shares of member rows in groups of one and in constant groups."""
+        """Diagnostics: number of groups, their mean size, and the shares of member rows in groups of one and in constant groups."""
+        filled = self.counts[self.counts > 0]
         of_members = self.group if members.all() else self.group[members]
         total = max(len(of_members), 1)
         return {
-            f"{prefix}/groups": float((self.counts > 0).sum()),
+            f"{prefix}/groups": float(len(filled)),
+            f"{prefix}/mean_size": float(filled.mean()) if len(filled) else 0.0,
             f"{prefix}/singleton_share": float((self.counts == 1)[of_members].sum() / total),
             f"{prefix}/zero_variance_share": float(self.equal[of_members].sum() / total),
         }

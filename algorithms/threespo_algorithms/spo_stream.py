@@ -109,7 +109,8 @@ class SPOStream(StreamAlgorithm):
     title = "Single-stream Policy Optimization"
     source = "arXiv:2509.13232 (ICLR 2026); reference code: the recipe spo of verl-recipe"
     notes = (
-        "A = R - v, v = a / (a + b) of the task before the update, whitened over the trajectories of the batch. After the update "
+        "A = R - v, v = a / (a + b) of the task before the update, whitened over the trajectories of the batch. R is 1 for a success and 0 otherwise; where "
+        "a batch does not say, it is the return over reward_scale, which must be in [0, 1]. After the update "
         "a <- rho a + R, b <- rho b + 1 - R with rho = 2^(-D / D_half), clipped, D the drift of the policy on the task's previous trajectory. "
         "Tasks are drawn with weight sqrt(v (1 - v)) + exploration. Two rollouts of a task in a batch update its value one after the other, where the "
         "reference code keeps only the last."

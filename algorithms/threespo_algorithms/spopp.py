@@ -49,7 +49,8 @@ class SPOPlusPlus(StreamAlgorithm):
     source = "arXiv:2608.24870 (text; no public code)"
     notes = (
         "A = R - v_q, frozen when the rollout is dispatched at policy version q: a_q = rho^(q - v0) a_0 + sum_i rho^(q - v_i) R_i over outcomes of version "
-        "v_i, b_q likewise with 1 - R_i, v_q = a_q / (a_q + b_q). A is whitened over action tokens: mu = sum L A / sum L, "
+        "v_i, b_q likewise with 1 - R_i, v_q = a_q / (a_q + b_q). R is 1 for a success and 0 otherwise; where a batch does not say, it is the return over "
+        "reward_scale, which must be in [0, 1]. A is whitened over action tokens: mu = sum L A / sum L, "
         "sigma^2 = sum L (A - mu)^2 / (sum L - 1). Rollouts are collected as they complete within a policy version. Reconstruction: how many "
         "rollouts are in flight is not public."
     )
@@ -79,7 +80,8 @@ class SPOPlusPlus(StreamAlgorithm):
         reward = outcomes(turns, trajectories, self.config.reward_scale)
         value = np.asarray(turns.extras["dispatch_value"], float)[trajectories.first]
         if not ((value >= 0) & (value <= 1)).all():
-            raise DataError("spopp reads success rates from the column dispatch_value, but a value there is not in [0, 1]")
+            fix = "dispatch_value is the task's success rate, from 0 to 1, when the rollout was started"
+            raise DataError("spopp reads success rates from the column dispatch_value, but a value there is not in [0, 1]", fix=fix)
         tokens = trajectories.tokens
         advantage = whiten(reward - value, tokens if self.config.whitening_measure == "token" else (tokens > 0).astype(float))
         diagnostics = stream_diagnostics(reward, value, advantage, tokens)

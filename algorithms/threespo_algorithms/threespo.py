@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from threespo_algorithms.case_study import CaseStudy
 from threespo_algorithms.episode_term import require_choice
 from threespo_algorithms.group_statistics import group_statistics, invalid, mean_over, normalise, over_tokens
 from threespo_algorithms.state_history import StateHistory, hash_text, novelty_weight, state_score
@@ -121,6 +122,7 @@ class ThreeSPO(TreeAlgorithm):
         if config.novelty == "changed":
             self.requires = (*self.requires, "observation", "next_observation")
         self.history = StateHistory()
+        self.cases = CaseStudy()
         self._seen: set[int] = set()
         self._visited = 0
 
@@ -183,6 +185,7 @@ class ThreeSPO(TreeAlgorithm):
 
     def observe(self, turns: TurnBatch, score: Score) -> None:
         """Write the outcomes of the trajectories that ended in this wave into the history (D4, D5, D9, D12), and move the clock."""
+        self._follow(turns)
         outcomes: dict[object, tuple[str, tuple[str, ...], bool]] = {}
         for row in np.flatnonzero([bool(path) for path in turns.extras["path"]]):
             unit = turns.group_id[row] if self.config.leaf_unit == "expansion" else row
@@ -208,12 +211,26 @@ class ThreeSPO(TreeAlgorithm):
             "state/unique_ratio": len(self._seen) / max(self._visited, 1),
         }
 
+    def case_study(self) -> list[dict[str, Any]]:
+        return self.cases.told()
+
     def state_dict(self) -> dict[str, Any]:
-        return {"history": self.history.state_dict(), "seen": np.array(sorted(self._seen), dtype=np.int64), "visited": self._visited}
+        seen = np.array(sorted(self._seen), dtype=np.int64)
+        return {"history": self.history.state_dict(), "seen": seen, "visited": self._visited, "cases": self.cases.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.history.load_state_dict(state["history"])
+        if "cases" in state:  # older checkpoints have none
+            self.cases.load_state_dict(state["cases"])
         self._seen, self._visited = set(np.asarray(state["seen"]).tolist()), int(state["visited"])
+
+    def _follow(self, turns: TurnBatch) -> None:
+        """Note the states of the wave for the case study, where the batch has the texts that it tells."""
+        if all(name in turns.extras for name in ("command", "observation", *_KNOWN)):
+            extras = turns.extras
+            keys = [self._scoped(task, key) for task, key in zip(turns.task_key, turns.anchor_obs, strict=True)]
+            score = self._score(extras["known_total"], extras["known_won"], extras["clock"], truncate=False)
+            self.cases.add(turns, keys, score, self.transition_reward(turns))
 
     def _record(self, task_key: str, path: tuple[str, ...], won: bool) -> None:
         self.history.record([self._scoped(task_key, key) for key in path], won, self.config.success_discount, self.config.count_repeats)

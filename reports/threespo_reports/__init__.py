@@ -16,6 +16,7 @@ _SECTIONS = {
     "task_types": ("TaskTypes", "success per type of task and split"),
     "learning": ("Learning", "area, end reward and C10"),
     "behaviour": ("Behaviour", "what the algorithms did: diagnostics of training"),
+    "states": ("States", "what became of states that a search came back to, and the actions tried there"),
     "cost": ("Cost", "what each algorithm spends"),
     "failures": ("Failures", "failed, missing and damaged runs"),
     "matched": ("Matched", "whether the compared runs had the same tasks, starting weights and options"),

@@ -66,6 +66,7 @@ def analyse(store: Store, baseline: str | None = None, title: str = "", smooth: 
         manifests=store.manifests,
         smooth=smooth,
         sources=tuple(sources),
+        states=store.states,
     )
 
 

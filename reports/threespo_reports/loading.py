@@ -34,7 +34,7 @@ class Store:
         runs: a row per run, in the order of names.
         evaluations, training: a row per run and measurement, with ``run env algorithm seed``; the rows of a run lie together, in the order of its history.
         settings: run -> the options that all runs of a comparison should share, by dotted key.
-        configs: run -> all options by dotted key. manifests: run -> its manifest.
+        configs: run -> all options by dotted key. manifests: run -> its manifest. states: run -> its case study, where it has one.
         problems: what could not be read. inputs: SHA-256 of all files.
     """
 
@@ -47,6 +47,7 @@ class Store:
     inputs: str
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     manifests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    states: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 @dataclass
@@ -60,6 +61,7 @@ class _Parts:
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
     manifests: dict[str, dict[str, Any]] = field(default_factory=dict)
+    states: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
 
@@ -84,6 +86,7 @@ def load(paths: Sequence[Path]) -> Store:
         inputs=hashlib.sha256("".join(f"{name}\0{digest}\n" for name, digest in zip(parts.names, parts.digests, strict=True)).encode()).hexdigest(),
         configs=parts.configs,
         manifests=parts.manifests,
+        states=parts.states,
     )
 
 
@@ -95,6 +98,8 @@ def _add(parts: _Parts, run: RunFiles) -> None:
     parts.settings[run.name] = shared_settings(run.config)
     parts.configs[run.name] = flat(run.config)
     parts.manifests[run.name] = run.manifest
+    if run.states:
+        parts.states[run.name] = run.states
     parts.problems += run.problems
     parts.digests.append(run.digest)
     for kind, collected in parts.rows.items():

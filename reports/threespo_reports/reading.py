@@ -31,6 +31,7 @@ class RunFiles:
     status: dict[str, Any] = field(default_factory=dict)
     metrics: Rows = field(default_factory=Rows)
     timings: Rows = field(default_factory=Rows)
+    states: list[dict[str, Any]] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     digest: str = ""
 
@@ -78,6 +79,7 @@ def read_run(path: Path, name: str) -> RunFiles:
     run.status = _mapping(path / "status.json", run, hasher)
     run.metrics = _rows(path / "metrics.jsonl", run, hasher)
     run.timings = _rows(path / "timings.jsonl", run, hasher, severity="warning")
+    run.states = _states(path / "states.json", run, hasher)
     run.digest = hasher.hexdigest()
     return run
 
@@ -109,6 +111,34 @@ def _mapping(path: Path, run: RunFiles, hasher: Any) -> dict[str, Any]:
         run.problems.append(Problem(run.name, f"{path.name} is damaged"))
         return {}
     return value
+
+
+def _states(path: Path, run: RunFiles, hasher: Any) -> list[dict[str, Any]]:
+    """The states that the algorithm tells of; most algorithms tell of none."""
+    if not path.exists():
+        return []
+    content = _read(path, run, hasher, "warning")
+    try:
+        value = json.loads(content or b"")
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, list) or not all(map(_is_state, value)):
+        run.problems.append(Problem(run.name, f"{path.name} is damaged: the states of this run are not shown", "warning"))
+        return []
+    return value
+
+
+def _is_state(value: Any) -> bool:
+    """Whether it has what a state needs: texts, and visits with numbers."""
+    if not isinstance(value, dict) or not isinstance(value.get("state"), str) or not isinstance(value.get("visits"), list) or not value["visits"]:
+        return False
+    return all(
+        isinstance(visit, dict)
+        and all(isinstance(visit.get(name), (int, float)) for name in ("visit", "clock", "total", "won", "score", "samples"))
+        and isinstance(visit.get("actions", []), list)
+        and all(isinstance(action, dict) and {"command", "reward", "valid", "success"} <= set(action) for action in visit.get("actions", []))
+        for visit in value["visits"]
+    )
 
 
 def _rows(path: Path, run: RunFiles, hasher: Any, severity: str = "error") -> Rows:

@@ -163,8 +163,9 @@ def test_the_end_of_a_task_has_no_value_and_a_cut_has_that_of_the_state():
     turns = TurnBatch(list("gggg"), list("abcd"), np.zeros(4), np.zeros(4), np.ones((4, 1), bool), **ends, extras={"next_value": np.array([np.nan, 2, 3, 4])})
     assert end_values(turns, "ppo").tolist() == [0, 0, 3, 0]
     del turns.extras["next_value"]
-    with pytest.raises(DataError, match=r"ppo.* needs the column next_value"):
+    with pytest.raises(DataError, match=r"ppo.* needs the column next_value") as caught:
         end_values(turns, "ppo")
+    assert "marked terminated" in caught.value.fix
     turns.truncated[:] = False
     assert end_values(turns, "ppo").tolist() == [0] * 4
     turns.truncated = None

@@ -32,6 +32,9 @@ def test_mean_only():
 def test_step_term_alone():
     whole, episode = credit(b1(), **REFERENCE), credit(b1(), **REFERENCE, step_weight=0)
     np.testing.assert_allclose(whole - episode, [1.5, 1.154653, 0, -0.5, -0.586394, -0.5, -0.5, -0.568258], atol=1e-6)
+    whole, episode = (credit(b1(), **REFERENCE, normalise_by_std=False, step_weight=weight) for weight in (1, 0))
+    expected = [6.768750, 6.366667, 0, -2.256250, -3.233333, -2.256250, -2.256250, -3.133333]
+    np.testing.assert_allclose(whole - episode, expected, atol=1e-6)
 
 
 def test_discounted_returns_follow_the_step_index_and_not_the_row_order():

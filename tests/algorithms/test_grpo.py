@@ -27,6 +27,11 @@ def test_dr_grpo_does_not_divide():
     np.testing.assert_allclose(credit(b1(), **REFERENCE, normalise_by_std=False), expected, atol=1e-6)
 
 
+def test_dr_grpo_over_trajectories():
+    expected = [20 / 3] * 3 + [-10 / 3] * 5
+    np.testing.assert_allclose(credit(b1(), penalty_mode="none", normalise_by_std=False), expected, atol=1e-6)
+
+
 def test_statistics_over_trajectories():
     expected = [1.154700] * 3 + [-0.577350, -0.594671] + [-0.577350] * 3
     np.testing.assert_allclose(credit(b1(), penalty_stage="before_norm"), expected, atol=1e-6)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from importlib import resources
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.algorithms.registered import NAMES, PRESETS, batch, configured, experienced, with_pairs
+from tests.algorithms.registered import NAMES, PRESETS, batch, configured, experienced, host, with_pairs
 from threespo_bench.contracts.algorithm import Credit
+from threespo_bench.contracts.objective import PolicyGradient
 from threespo_bench.testing import check_algorithm
 from threespo_bench.turns import TurnBatch, object_column
 
@@ -248,6 +251,24 @@ def scaled(name: str, seed: int, shape: Any, factor: float) -> tuple[np.ndarray,
 def agrees(kind: str, before: np.ndarray, after: np.ndarray, factor: float) -> bool:
     # Not exactly, because of the epsilon that is added to a deviation.
     return np.allclose(after, before * factor if kind == "scaled" else before, rtol=1e-4, atol=1e-4 * (factor if kind == "scaled" else 1.0))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_RELATIVE])
+def test_the_kit_for_plugins_sees_the_same(name):
+    tree = "known_total" in configured(name).requires  # all of a group's turns act in one state
+    turns = batch(name, 3, [[1, 1, 1]] * 3 if tree else [[3, 2, 4, 1]] * 3)
+    kind = SCALE[name] if SCALE[name] != "neither" else None
+    check_algorithm(type(configured(name)), configured(name).config, turns, relative=True, scale=kind, in_units_of_reward=IN_UNITS_OF_REWARD.get(name, ()))
+
+
+@every_preset
+def test_how_token_losses_are_aggregated_is_written_down(name):
+    algorithm, _, preset = name.partition("@")
+    package, _, file = host().find("algorithms", algorithm).entry.defaults.partition(":")
+    found = yaml.safe_load(resources.files(package).joinpath(file).read_text())
+    written = found.get("objective", {}) | found.get("presets", {}).get(preset or found.get("preset"), {}).get("objective", {})
+    if isinstance(configured(name).config.objective, PolicyGradient):
+        assert {"aggregation", "unit"} <= written.keys()
 
 
 @every_algorithm

@@ -64,6 +64,13 @@ def test_group_example():
     np.testing.assert_allclose(algorithm.credit(turns).advantages[:, 1], [-0.040486, 0.026101, -0.224426, 0.238811], atol=1e-6)
 
 
+def test_group_diagnostics_tell_the_size_of_groups():
+    algorithm, turns = group_example()
+    turns.group_id[:] = ["g", "g", "g", "alone"]
+    found = algorithm.credit(turns).diagnostics
+    assert (found["group/groups"], found["group/mean_size"], found["group/singleton_share"]) == (2, 2.0, 0.25)
+
+
 def test_success_is_zero_or_one_whatever_the_environment_pays():
     algorithm, turns = group_example()
     richer = TurnBatch(**{**vars(turns), "step_reward": turns.step_reward * 100})

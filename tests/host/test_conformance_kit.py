@@ -11,6 +11,8 @@ import pytest
 
 from threespo_algorithms.gigpo import GiGPO
 from threespo_algorithms.grpo import GRPO
+from threespo_algorithms.ppo import PPORow
+from threespo_algorithms.rloo import RLOO
 from threespo_algorithms.threespo import ThreeSPO
 from threespo_bench.contracts.algorithm import Credit, Item, Preferences
 from threespo_bench.contracts.environment import Action, Message, Observation, PromptContext, Step, Task
@@ -191,6 +193,47 @@ class Nameless(GRPO):
 def test_a_breach_by_an_algorithm_is_named(algorithm: type, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_algorithm(algorithm)
+
+
+class NothingIsEqual(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        return replace(credit, advantages=np.where(turns.response_mask & turns.real[:, None], credit.advantages + 1e-9, 0.0))
+
+
+class PrefersOneOfEquals(Spoilt):
+    def spoil(self, credit: Credit, turns: TurnBatch) -> Credit:
+        one, other = np.flatnonzero(turns.real)[:2]
+        return replace(credit, preferences=Preferences([item(one)], [item(other)]))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "said", "complaint"),
+    [
+        (NothingIsEqual, {"relative": True}, "all the same have advantages that are not exactly 0"),
+        (PrefersOneOfEquals, {"relative": True}, "one is preferred"),
+        (GRPO, {"scale": "scaled"}, "not scaled if all rewards are multiplied by 0.5"),
+        (RLOO, {"scale": "unchanged"}, "not unchanged"),
+        (PPORow, {"scale": "unchanged"}, "not unchanged"),
+    ],
+)
+def test_what_is_said_about_an_algorithm_must_be_true(algorithm: type, said: dict[str, Any], complaint: str) -> None:
+    turns = token_values() if algorithm is PPORow else None
+    with pytest.raises(AssertionError, match=complaint):
+        check_algorithm(algorithm, turns=turns, **said)
+
+
+def test_what_is_true_about_an_algorithm_can_be_said() -> None:
+    check_algorithm(GRPO, relative=True, scale="unchanged")
+    check_algorithm(GiGPO, relative=True, scale="unchanged")
+    check_algorithm(RLOO, relative=True, scale="scaled")
+    check_algorithm(PPORow, turns=token_values(), scale="unchanged", in_units_of_reward=("values",))
+    with pytest.raises(ValueError, match="scale='larger' must be"):
+        check_algorithm(GRPO, scale="larger")
+
+
+def token_values() -> TurnBatch:
+    turns = sample_turns()
+    return replace(turns, values=np.where(turns.response_mask, np.random.default_rng(0).normal(5, 3, turns.response_mask.shape), 0.0))
 
 
 def household() -> HouseholdEnvironment:

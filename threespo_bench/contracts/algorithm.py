@@ -151,6 +151,15 @@ class Algorithm(ABC):
         """Scalars about the persistent state, asked once an iteration."""
         return {}
 
+    def case_study(self) -> list[dict[str, Any]]:
+        """What became of a few states that were visited again, as plain data (JSON types); asked once an iteration and kept as ``states.json``.
+
+        Of each state: ``state``, ``task`` and ``observation`` (texts), ``count`` of its visits, and ``visits``: of some of them ``visit`` (its number),
+        ``clock``, ``total`` and ``won`` (trajectories through the state so far), ``score``, ``samples``, and perhaps ``actions``, each with ``command``,
+        ``reward``, ``valid`` and ``success``. The report draws and lists them.
+        """
+        return []
+
     def warnings(self) -> list[str]:
         """What a user should know before a run starts and that is no error. Raises a BenchError if the algorithm lacks an input of its own."""
         return []

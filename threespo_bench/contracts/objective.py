@@ -27,7 +27,8 @@ class PolicyGradient:
         kl_coef: weight of the KL term to the reference policy; 0 needs no reference.
         kl_estimator: k1, k2 or k3 (http://joschu.net/blog/kl-approx.html).
         entropy_coef: weight of the entropy bonus.
-        aggregation: how token losses become one number, see :data:`AGGREGATIONS`.
+        aggregation: how token losses become one number: their mean (``token-mean``), the mean over sequences of their sums (``seq-mean-token-sum``) or of
+            their means (``seq-mean-token-mean``), or their sum over a constant (``seq-mean-token-sum-norm``).
         unit: what a "sequence" of the aggregation is: a ``token``, the response of one ``turn``, or all responses of a ``trajectory``.
         rollout_ratio_cap: each token's loss is weighted by the ratio of the old policy to the sampler's, at most this; null does not weight.
         covariance_share: share of the tokens that ``clip_cov`` and ``kl_cov`` act on. covariance_low, covariance_high: band that ``clip_cov`` takes them from.

@@ -17,7 +17,7 @@ The built-in sections are written against this contract and nothing else, so a s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -96,6 +96,7 @@ class ReportData:
         improvement: a row per environment (and all of them together) and ordered pair of algorithms: ``env algorithm other probability low high``.
         efficiency: a row per environment, axis, level of success and algorithm: what was spent until the level was reached.
         configs: run -> all its options by dotted key. manifests: run -> its manifest.
+        states: run -> what its algorithm tells of states that were visited again (:meth:`~threespo_bench.contracts.algorithm.Algorithm.case_study`).
         smooth: trailing window of the curves in evaluations, 1 for none. sources: names of the CSV files with foreign results.
     """
 
@@ -119,6 +120,7 @@ class ReportData:
     manifests: Mapping[str, Mapping[str, Any]]
     smooth: int = 1
     sources: tuple[str, ...] = ()
+    states: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 class ReportSection(ABC):

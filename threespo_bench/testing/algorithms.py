@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -13,22 +14,36 @@ from threespo_bench.contracts.algorithm import Algorithm, AlgorithmConfig, Credi
 from threespo_bench.contracts.sampler import Sampler
 from threespo_bench.errors import DataError
 from threespo_bench.testing.batches import sample_turns
-from threespo_bench.turns import TurnBatch
+from threespo_bench.turns import TurnBatch, object_column
 
 _TOKEN_FLOATS = ("old_log_probs", "rollout_log_probs", "ref_log_probs")
+_COPIES = 4
 
 
-def check_algorithm(algorithm: type[Algorithm], config: Any = None, turns: TurnBatch | None = None) -> None:
+def check_algorithm(
+    algorithm: type[Algorithm],
+    config: Any = None,
+    turns: TurnBatch | None = None,
+    *,
+    relative: bool = False,
+    scale: str | None = None,
+    in_units_of_reward: Sequence[str] = (),
+) -> None:
     """Check the declarations of an algorithm, and its credit and state on a batch.
 
     Args:
         algorithm: the class. config: an instance of its Config, by default the defaults.
         turns: the batch; by default :func:`sample_turns`, which has every column of a TurnBatch and no extras.
+        relative: it compares the trajectories of a group with each other, so that equal ones must get exactly 0.
+        scale: what becomes of the advantages if all rewards are multiplied by c: multiplied by c too (``scaled``), or the same (``unchanged``), up to
+            the epsilon of a division; by default this is not checked. in_units_of_reward: columns that are multiplied with the rewards.
 
     Raises:
         AssertionError: says what is wrong.
-        ValueError: the algorithm needs columns that the default batch does not have: give ``turns``.
+        ValueError: the algorithm needs columns that the default batch does not have: give ``turns``; or ``scale`` is unknown.
     """
+    if scale not in (None, "scaled", "unchanged"):
+        raise ValueError(f"scale={scale!r} must be 'scaled', 'unchanged' or None")
     config = config if config is not None else algorithm.Config()
     turns = turns if turns is not None else sample_turns()
     _check_declarations(algorithm, config)
@@ -44,6 +59,10 @@ def check_algorithm(algorithm: type[Algorithm], config: Any = None, turns: TurnB
     _check_extreme_rewards(algorithm(config), turns)
     _check_missing_columns(algorithm, config, turns)
     _check_state(algorithm, config, turns)
+    if relative:
+        _check_equal_trajectories(algorithm(config), turns)
+    if scale:
+        _check_scale(algorithm(config), turns, scale, in_units_of_reward)
 
 
 def _check_declarations(algorithm: type[Algorithm], config: Any) -> None:
@@ -161,6 +180,42 @@ def _check_extreme_rewards(algorithm: Algorithm, turns: TurnBatch) -> None:
         except DataError:
             continue  # to refuse them is as good
         assert np.isfinite(advantages).all(), f"an advantage is not finite if rewards are {size:g} times as large"
+
+
+def _check_equal_trajectories(algorithm: Algorithm, turns: TurnBatch) -> None:
+    equal = equal_trajectories(turns)
+    credit = algorithm.credit(equal)
+    assert (credit.advantages == 0).all(), "trajectories of a group that are all the same have advantages that are not exactly 0"
+    assert credit.preferences is None or not credit.preferences.chosen, "of trajectories that are all the same one is preferred"
+
+
+def equal_trajectories(turns: TurnBatch, copies: int = _COPIES) -> TurnBatch:
+    """Of each group one trajectory, several times. It returns to no state, and its actions are valid: turns of one trajectory can be compared too."""
+    owner = turns.codes("traj_id")
+    of_group = {}
+    for row in np.flatnonzero(turns.real):
+        of_group.setdefault(turns.group_id[row], owner[row])
+    one = turns.take(np.flatnonzero(np.isin(owner, list(of_group.values())) & turns.real))
+    columns: dict[str, Any] = {}
+    if one.anchor_obs is not None:
+        columns["anchor_obs"] = object_column([f"state {step}" for step in one.step_id])
+    if one.action_valid is not None:
+        columns["action_valid"] = np.ones(len(one), bool)
+    whole = replace(one, **columns).take(np.tile(np.arange(len(one)), copies))
+    branch = np.repeat(np.arange(copies), len(one))
+    return replace(whole, traj_id=object_column([f"{group}/{number}" for group, number in zip(whole.group_id, branch, strict=True)]))
+
+
+def _check_scale(algorithm: Algorithm, turns: TurnBatch, scale: str, in_units_of_reward: Sequence[str]) -> None:
+    valid = turns if turns.action_valid is None else replace(turns, action_valid=np.ones(len(turns), bool))  # penalties do not scale
+    expected = algorithm.credit(valid).advantages
+    for factor in (0.5, 100.0):
+        extras = {name: column * factor if name in in_units_of_reward else column for name, column in valid.extras.items()}
+        columns = {name: getattr(valid, name) * factor for name in ("step_reward", *in_units_of_reward) if name not in extras}
+        found = algorithm.credit(replace(valid, **columns, extras=extras)).advantages
+        size = factor if scale == "scaled" else 1.0
+        same = np.allclose(found, expected * size, rtol=1e-4, atol=1e-4 * size)  # not exactly: an epsilon may be added to a deviation
+        assert same, f"the advantages are not {scale} if all rewards are multiplied by {factor:g}"
 
 
 def _check_missing_columns(algorithm: type[Algorithm], config: Any, turns: TurnBatch) -> None:

@@ -26,7 +26,7 @@ from threespo_plugins.serving.process import ServerProcess, free_port
 from threespo_plugins.serving.weights import StoredWeights, WeightsFolder
 from threespo_plugins.sglang_rollout import arguments, compatibility
 from threespo_plugins.sglang_rollout.config import SglangConfig
-from threespo_plugins.sglang_rollout.setup import check_server
+from threespo_plugins.sglang_rollout.setup import check_server, resume
 from threespo_plugins.vllm_rollout.labels import Labels
 
 _MODULE = "sglang.launch_server"
@@ -93,7 +93,7 @@ class _Server(RolloutServer):
             if label != self._labels.of(version):
                 raise EngineError(f"SGLang reports weights {label} after version {version} was published")
         finally:
-            self._post("/continue_generation", {})
+            resume(self._client)
 
     def _change(self, path: str, payload: dict[str, Any]) -> None:
         """Raises EngineError if the server says that it did not do it, by whatever status."""
@@ -226,6 +226,8 @@ class RunningServer(_Server):
         """It is not ours to start: wait until it is there again."""
         deadline = time.monotonic() + self.config.startup_seconds
         _say(f"waiting for the server at {self.config.url} to come back")
+        with suppress(EngineError):
+            resume(self._client)
         while not self._healthy():
             if time.monotonic() > deadline:
                 raise EngineError(

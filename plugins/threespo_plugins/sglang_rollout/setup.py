@@ -27,6 +27,7 @@ def check_server(config: SglangConfig, folder: Path, max_context: int = 0) -> No
     where, again = f"rollout.url={config.url}", f"start it like this: {serve_command(folder, max_context)}"
     try:
         info = server_info(client)
+        resume(client)
         model = client.request_now("GET", "/v1/models").body["data"][0]
     except ServerGone as error:
         raise EngineError(f"{where} cannot be reached: {error}", fix=again) from error
@@ -64,6 +65,11 @@ def server_info(client: JsonClient) -> dict[str, Any]:
         info = client.request_now("GET", _INFO[1], timeout=10).body
     compatibility.check_version(info["version"], f"at {client.url}")
     return info
+
+
+def resume(client: JsonClient) -> None:
+    """Let the server generate: a run that was killed while it handed over weights left it paused. Raises EngineError if it does not."""
+    client.request_now("POST", "/continue_generation", {}, timeout=30)
 
 
 def serve_command(folder: Path, max_context: int = 0) -> str:

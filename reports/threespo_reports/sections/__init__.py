@@ -16,6 +16,7 @@ from threespo_reports.sections.matched import Matched
 from threespo_reports.sections.profiles import Profiles
 from threespo_reports.sections.provenance import Provenance
 from threespo_reports.sections.regenerate import Regenerate
+from threespo_reports.sections.states import States
 from threespo_reports.sections.task_types import TaskTypes
 from threespo_reports.sections.verdict import Verdict
 
@@ -30,6 +31,7 @@ BUILT_IN: tuple[type[ReportSection], ...] = (
     TaskTypes,
     Learning,
     Behaviour,
+    States,
     Cost,
     Failures,
     Matched,

@@ -97,6 +97,13 @@ def test_servers_that_will_not_do(play: Play, model: Path, options: dict[str, ob
     assert "\n" not in str(caught.value)
 
 
+def test_a_server_that_a_killed_run_left_paused(play: Play, model: Path) -> None:
+    server = play()
+    server.engine.pause("abort")
+    check_server(SglangConfig(url=server.url), model)
+    assert not server.engine.paused
+
+
 @pytest.mark.parametrize("size", [399, 401])
 def test_another_model(play: Play, model: Path, size: int) -> None:
     server = play()

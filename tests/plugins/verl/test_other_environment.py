@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,4 +23,5 @@ def test_the_tests_without_ray_pass_there():
     command = [os.environ[PYTHON_VARIABLE], "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/plugins/verl"]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1700, check=False)
     assert answer.returncode == 0, answer.stdout[-4000:]
-    assert " skipped" not in answer.stdout.splitlines()[-1] or " passed" in answer.stdout.splitlines()[-1]
+    passed = re.search(r"(\d+) passed", answer.stdout)
+    assert passed is not None and int(passed[1]) > 100, f"most tests were skipped: {answer.stdout[-300:]}"

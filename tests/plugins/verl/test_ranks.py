@@ -29,9 +29,9 @@ def test_two_ranks_are_one(rank, model, tmp_path):
     ]
     try:
         two_ranks.exercise(local_workers, recorded, model, alone)
-        for process in processes:
-            _, errors = process.communicate(timeout=500)
-            assert process.returncode == 0, errors[-3000:]
+        errors = [process.communicate(timeout=500)[1] for process in processes]
+        for process, text in zip(processes, errors, strict=True):
+            assert process.returncode == 0, text[-3000:]
     finally:
         for process in processes:
             process.kill()

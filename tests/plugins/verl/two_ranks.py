@@ -48,10 +48,11 @@ def exercise(local_workers, recorded, folder, out, write=True):
     assert learner._workers.all("digest")[0] == before
     np.testing.assert_array_equal(learner.score(turns, "reference"), reference)
     weights = {name: tensor.numpy().copy() for name, tensor in merged_tensors(learner._workers.worker.actor.engine)}
+    values = learner.values(turns)
     learner.export(out / "model")
     if write:
         (out / "metrics.json").write_text(json.dumps(metrics))
-        np.savez(out / "arrays.npz", reference=reference, values=learner.values(turns), **weights)
+        np.savez(out / "arrays.npz", reference=reference, values=values, **weights)
 
 
 if __name__ == "__main__":
