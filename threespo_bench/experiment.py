@@ -225,7 +225,13 @@ def _report(
     runs = [*earlier, *(outcome.run for outcome in comparison.outcomes.values() if outcome.run is not None)]
     if not runs or COMPARISON not in host.reports:
         return
-    try:
-        comparison.report = write_comparison(host, runs, out, baseline, title, warn=say)
-    except Exception as error:
-        say(f"the report was not written: {failure(error).error}")
+    for chosen in dict.fromkeys((baseline, None)):
+        try:
+            comparison.report = write_comparison(host, runs, out, chosen, title, warn=say)
+            return
+        except UsageError as error:
+            told = f"{error}{f' ({error.fix})' if error.fix else ''}"
+            say(f"the report was not written: {told}" if chosen is None else f"the report has not the baseline that was asked for: {told}")
+        except Exception as error:
+            say(f"the report was not written: {failure(error).error}")
+            return

@@ -57,14 +57,12 @@ class CaseStudy:
         state["visits"].append(visit)
 
     def told(self) -> list[dict[str, Any]]:
-        """The states with the most of the visits 1, 5 and 10, of these the ones whose score changed most: plain data, texts cut to a length."""
-
-        def rank(state: dict[str, Any]) -> tuple[int, float]:
-            reached = sum(state["count"] >= number for number in ACTIONS_AT)
-            scores = [visit["score"] for visit in state["visits"] if visit["visit"] <= ACTIONS_AT[-1]]
-            return -reached, -abs(scores[-1] - scores[0])
-
-        return sorted((state for state in self._followed.values() if state["count"] > 1), key=rank)[:MOST_TOLD]
+        """States with the most of the visits 1, 5 and 10, evenly from the one whose score changed most to the one where it changed least."""
+        ranked = sorted((state for state in self._followed.values() if state["count"] > 1), key=lambda state: (-_reached(state), -_change(state)))
+        best = [state for state in ranked if _reached(state) == _reached(ranked[0])]
+        if len(best) <= MOST_TOLD:
+            return ranked[:MOST_TOLD]
+        return [best[round(place * (len(best) - 1) / (MOST_TOLD - 1))] for place in range(MOST_TOLD)]
 
     def state_dict(self) -> dict[str, Any]:
         """All that is followed, as plain data."""
@@ -73,6 +71,17 @@ class CaseStudy:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state_dict`."""
         self._followed = dict(zip(state["keys"], state["states"], strict=True))
+
+
+def _reached(state: dict[str, Any]) -> int:
+    """How many of the visits with actions there were."""
+    return sum(state["count"] >= number for number in ACTIONS_AT)
+
+
+def _change(state: dict[str, Any]) -> float:
+    """How far the score moved up to the last visit with actions."""
+    scores = [visit["score"] for visit in state["visits"] if visit["visit"] <= ACTIONS_AT[-1]]
+    return abs(scores[-1] - scores[0])
 
 
 def _action(turns: TurnBatch, row: int, reward: np.ndarray) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
 from threespo_bench.contracts.report import Horizon, Problem, ReportData
 from threespo_bench.errors import UsageError, suggest
+from threespo_bench.store import safe_name
 from threespo_reports.curves import AXES, success_curves
 from threespo_reports.frames import ByRun
 from threespo_reports.improvement import improvement_table
@@ -38,7 +40,7 @@ def analyse(store: Store, baseline: str | None = None, title: str = "", smooth: 
     runs = select(store, points)
     algorithms = tuple(sorted(set(runs["algorithm"]) - {"unknown"}))
     environments = tuple(sorted(set(runs["env"]) - {"unknown"}))
-    chosen = choose_baseline(baseline, algorithms)
+    chosen = choose_baseline(baseline, algorithms, runs)
     limits = horizons(runs, points)
     for found in (run_results(runs[runs["counted"]], points, limits), last_evaluations(runs, points, limits)):
         runs = runs.merge(found, on="run", how="left")
@@ -75,14 +77,29 @@ def _marked(frame: pd.DataFrame, counted: set[str]) -> pd.DataFrame:
     return frame.assign(counted=frame["run"].isin(counted))
 
 
-def choose_baseline(wanted: str | None, algorithms: tuple[str, ...]) -> str | None:
-    """The label of the baseline that was asked for, or the usual one."""
+def choose_baseline(wanted: str | None, algorithms: tuple[str, ...], runs: pd.DataFrame) -> str | None:
+    """The label of the baseline that was asked for, or the usual one.
+
+    It may be named by its label, its printed name, what its runs are called in their experiment, or its plain name where that has one variant.
+    """
     if wanted is None:
         return usual_baseline(algorithms)
     label = find_label(wanted, algorithms)
-    if label is None:
-        raise UsageError(f"baseline {wanted}: no run of this comparison has that algorithm", fix=suggest(wanted, algorithms))
-    return label
+    if label is not None:
+        return label
+    names = {safe_name(name).lower() for name in (wanted, printed_name(wanted))}
+    called = {row["algorithm"] for row in runs.to_dict("records") if _called(row) in names}
+    variants = sorted(label for label in algorithms if label.partition(" ")[0].lower() in names)
+    for found in (called, variants):
+        if len(found) == 1:
+            return next(iter(found))
+    fix = f"it has several variants, name one of them: {', '.join(repr(name) for name in variants)}" if variants else suggest(wanted, algorithms)
+    raise UsageError(f"baseline {wanted}: no run of this comparison has that algorithm", fix=fix)
+
+
+def _called(run: Mapping[str, Any]) -> str:
+    """What the algorithm of a run is called in its experiment: the folder's name up to environment and seed."""
+    return str(run["run"]).rpartition("/")[2].lower().rpartition(f"-{str(run['env']).partition(' ')[0].lower()}-seed")[0]
 
 
 def _range_problems(limits: Mapping[str, Horizon]) -> list[Problem]:

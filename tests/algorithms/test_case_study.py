@@ -58,6 +58,17 @@ def test_states_of_one_visit_are_not_told_and_memory_is_bounded(monkeypatch: pyt
     assert len(bounded.state_dict()["cases"]["keys"]) == 2
 
 
+def test_the_told_states_go_from_the_one_that_changed_most_to_the_one_that_changed_least():
+    study = case_study.CaseStudy()
+    for place, (count, last) in enumerate([(10, 0.9), (10, 0.2), (10, 0.7), (10, 0.5), (10, 0.6), (10, 0.3), (10, 0.8), (9, 0.0), (1, 0.0)]):
+        visits = [{"visit": 1, "score": 1.0}, {"visit": count, "score": last}]
+        study._followed[str(place)] = {"state": str(last), "count": count, "visits": visits[: 2 if count > 1 else 1]}
+    assert [state["state"] for state in study.told()] == ["0.2", "0.5", "0.7", "0.9"]
+    for place in "2345":
+        study._followed[place]["count"] = 9
+    assert [state["state"] for state in study.told()] == ["0.2", "0.8", "0.9", "0.0"], "where few had ten visits, others follow"
+
+
 def test_it_survives_the_checkpoint():
     algorithm, turns = group_example()
     visit(algorithm, turns)

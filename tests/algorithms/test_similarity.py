@@ -78,6 +78,24 @@ def test_duplicates_and_texts_of_other_lengths_are_never_compared(monkeypatch):
     assert asked == [("abcdefghij" * 3, "abcdefghij" * 3 + "k")]
 
 
+def test_few_of_all_pairs_are_compared(monkeypatch):
+    asked = [0]
+
+    class Counting(SequenceMatcher):
+        def __init__(self, junk, one, other):
+            asked[0] += 1
+            super().__init__(junk, one, other)
+
+    monkeypatch.setattr(similarity, "SequenceMatcher", Counting)
+    rng = np.random.default_rng(0)
+    things = [f"a {name} {number}" for name in ("mug", "apple", "book", "statue", "pillow", "laptop", "plate", "tomato") for number in (1, 2, 3)]
+    seen = [", ".join(rng.choice(things, size)) for size in rng.integers(2, 7, 400)]
+    keys = object_column([f"You arrive at drawer {place}. In it, you see {text}." for place, text in zip(rng.integers(1, 12, 400), seen, strict=True)])
+    distinct = len(set(keys))
+    similar_texts(object_column(["g"] * 400), keys, np.ones(400, bool), 0.95)
+    assert 0 < asked[0] < distinct * (distinct - 1) / 2 / 50
+
+
 def test_rows_that_are_no_members_found_nothing():
     keys = object_column(["abcdefghijklmnopqrst", "abcdefghijklmnopqrsu", "abcdefghijklmnopqrXu"])
     everything = similar_texts(object_column(["g"] * 3), keys, np.array([True, True, True]), 0.95)

@@ -173,6 +173,17 @@ def test_differences_are_a_warning_at_the_end(call, tmp_path):
     assert "warning: corridor, seed 0: the budget differs between 1count-corridor-seed0 and shorter-corridor-seed0" in err.splitlines()[-1]
 
 
+def test_a_label_of_the_file_is_a_baseline(call, tmp_path):
+    file = toy_file(tmp_path, "seeds: 0")
+    text = (tmp_path / "experiment.yaml").read_text().replace("[counting]", "[counting, {name: counting, label: shorter, overrides: {budget.iterations: 1}}]")
+    (tmp_path / "experiment.yaml").write_text(text)
+    for named in ("shorter", "counting"):
+        code, _, err = call("compare", file, "--baseline", named, "--dry-run")
+        assert code == 0, err
+    code, _, err = call("compare", file, "--baseline", "shortest", "--dry-run")
+    assert code == 2 and "shortest" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -172,6 +172,23 @@ def test_a_report_that_breaks_does_not_cost_the_runs(tmp_path, host, monkeypatch
     assert any("the report was not written" in line for line in lines)
 
 
+def test_a_baseline_that_no_run_has_does_not_cost_the_report(tmp_path, host, monkeypatch):
+    asked = []
+
+    def compare(runs, out, baseline=None, sections=(), title=""):
+        asked.append(baseline)
+        if baseline is not None:
+            raise UsageError(f"baseline {baseline}: no run of this comparison has that algorithm", fix="did you mean counting?")
+        return out
+
+    monkeypatch.setattr(toy_bench, "compare", compare)
+    lines = []
+    comparison = execute(planned(tmp_path, host, "counting", seeds=[0]), host, say=lines.append, baseline="nobody")
+    assert asked == ["nobody", None] and comparison.report is not None and comparison.error() is None
+    told = "the report has not the baseline that was asked for: baseline nobody: no run of this comparison has that algorithm (did you mean counting?)"
+    assert told in lines
+
+
 def only_toys() -> PluginHost:
     """The installed toys, without the built-in plugins, whose names some of them take."""
     return PluginHost.discover(only=[source for source in installed_plugins() if source.entry_point == "toy_bench"])

@@ -336,6 +336,23 @@ def test_baseline_is_found_by_either_name_and_refused_with_advice(store: Path, t
     assert "gigpo" in caught.value.fix
 
 
+def test_baseline_among_variants_is_found_by_what_its_runs_are_called(tmp_path: Path) -> None:
+    """``grpo`` of ``grpo`` and ``grpo-16`` is no label: their labels tell the options apart."""
+    for name, size in (("grpo", 8), ("grpo-16", 16)):
+        for seed in (0, 1):
+            write_curve(tmp_path / "e" / f"{name}-household-seed{seed}", "grpo", seed, [0.3, 0.6], options={"group_size": size})
+            write_curve(tmp_path / "f" / f"{name}-s{seed}", "grpo", seed, [0.3, 0.6], options={"group_size": size})
+    for wanted, label in (("grpo", "grpo (group_size=8)"), ("GRPO-16", "grpo (group_size=16)"), ("GRPO (group_size=8)", "grpo (group_size=8)")):
+        rows = summary(quick([tmp_path / "e"], tmp_path / "out", baseline=wanted))
+        assert {row["baseline"] for row in rows.values() if row["baseline"]} == {label}
+    with pytest.raises(UsageError, match="baseline grpo") as caught:
+        quick([tmp_path / "f"], tmp_path / "out", baseline="grpo")
+    assert "several variants" in caught.value.fix and "'grpo (group_size=16)'" in caught.value.fix
+    write_curve(tmp_path / "g" / "3spo", "threespo", 0, [0.3, 0.6], options={"preset": "paper"})
+    write_curve(tmp_path / "g" / "grpo", "grpo", 0, [0.3, 0.6])
+    assert summary(quick([tmp_path / "g"], tmp_path / "out", baseline="3spo"))["grpo"]["baseline"] == "threespo"
+
+
 def test_nothing_to_report_and_nowhere_to_write(store: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no run found"):
         quick([tmp_path / "gone"], tmp_path / "out")

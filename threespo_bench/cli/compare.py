@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from threespo_bench.cli.comparison_request import DEFAULT_SEEDS, Options, request
+from threespo_bench.cli.comparison_request import DEFAULT_SEEDS, Options, Request, request
 from threespo_bench.cli.output import console, load_host, note, say, table, warn
 from threespo_bench.cli.report import show_paths
 
 if TYPE_CHECKING:
     from threespo_bench.config.schema import Component
     from threespo_bench.experiment import Comparison
+    from threespo_bench.host import PluginHost
     from threespo_bench.recorder import Progress
 
 _EPILOG = """\
@@ -67,7 +68,7 @@ def command(
     """Run several algorithms with the same seeds and budget, one after another or at once, then write the report. A failed run stops no other."""
     asked = request(Options(algorithms, environments, seeds, budgets, out, experiment, baseline, jobs, (*settings, *words), launcher))
     host = load_host(context)
-    named = host.find("algorithms", asked.baseline).name if asked.baseline else None
+    named = _baseline(asked, host)
     chosen, planned = asked.choose_launcher(host), asked.plan(host)
     at_once = _at_once(chosen, len(planned))
     if dry_run:
@@ -79,6 +80,15 @@ def command(
 
     comparison = execute(planned, host, launcher=chosen, progress=_progress(no_progress, at_once), say=note, baseline=named, retry=retry)
     return _finish(comparison)
+
+
+def _baseline(asked: Request, host: PluginHost) -> str | None:
+    """What the report shall compare with: a label of the file, NAME@PRESET, or the registered name of an algorithm. Raises UsageError for any other."""
+    if asked.baseline is None or asked.baseline in {variant.label for variant in asked.variants}:
+        return asked.baseline
+    name, at, _ = asked.baseline.partition("@")
+    found = host.find("algorithms", name).name
+    return asked.baseline if at else found
 
 
 def _at_once(launcher: Component, runs: int) -> int:

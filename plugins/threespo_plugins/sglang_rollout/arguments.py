@@ -16,6 +16,9 @@ SERVER_ENVIRONMENT = {
     "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1",  # for SPARE, which is never used
 }
 """Variables without which answers are wrong."""
+GREEDY = 2e-6
+"""What is asked for temperature 0. Below 1e-6 SGLang takes the highest by top-k, and then numbers the noise of all requests of the batch by the rank of a
+token instead of its id, so that their seeds give other responses. The highest wins here too, unless another is within about 4e-5 nats of it."""
 SERVER_OPTIONS = ("--skip-tokenizer-init", "--enable-deterministic-inference")
 """Tokens in, tokens out; and a seed for each request, which SGLang ignores in silence otherwise."""
 
@@ -51,9 +54,9 @@ def environment(model: ServedModel) -> dict[str, str]:
 def sampling_parameters(stop_ids: tuple[int, ...], seed: int, temperature: float, max_new_tokens: int) -> dict[str, Any]:
     """Of one request. Those that would cut the distribution are given too: a server may have others of its own as defaults."""
     return {
-        "temperature": float(temperature),
+        "temperature": float(temperature) or GREEDY,
         "max_new_tokens": max_new_tokens,
-        "sampling_seed": seed,
+        "sampling_seed": seed if temperature else 0,
         "stop_token_ids": list(stop_ids),
         "top_p": 1.0,
         "top_k": -1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -15,8 +16,10 @@ from threespo_bench.errors import EngineError
 from threespo_plugins.verl_engine.config import VerlConfig
 
 _OBJECT_STORE_BYTES = 300_000_000
-_SPARE_CPUS = 4
-"""CPUs of the local cluster beyond the ranks; Ray counts them only, and starts as many idle processes."""
+COLOCATED = 2
+"""Groups of workers, policy and critic, that share a rank's place; each place takes as many CPUs, which Ray only counts."""
+_ENGINES = 4
+"""Engines of one process that fit on a cluster that was started here."""
 _engines = 0
 _ours = False  # the connection; a process that Ray itself started has one already
 
@@ -85,22 +88,38 @@ def _init(config: VerlConfig) -> None:
                 ray.init(address=config.ray_address, **common)
                 return
             gpus = config.ranks if config.device == "cuda" else 0
-            cpus = config.ranks + _SPARE_CPUS
+            cpus = _ENGINES * COLOCATED * config.ranks
             ray.init(num_cpus=cpus, num_gpus=gpus, include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, **common)
     except Exception as error:  # Ray raises whatever its parts raise
         where = f"join the Ray cluster {config.ray_address}" if config.ray_address else "start Ray"
         raise EngineError(f"cannot {where}: {first_line(error)}", fix="look at the logs in /tmp/ray/session_latest/logs") from error
 
 
+def _needed(config: VerlConfig) -> dict[str, int]:
+    needed = {"CPU": COLOCATED * config.world_size}
+    return needed | {"GPU": config.world_size} if config.device == "cuda" else needed
+
+
 def _check_size(config: VerlConfig) -> None:
-    """A placement group that does not fit would wait for ever."""
-    kind = "GPU" if config.device == "cuda" else "CPU"
-    have = int(ray.cluster_resources().get(kind, 0))
-    if have < config.world_size:
-        raise EngineError(
-            f"engine.ranks={config.ranks} on engine.nodes={config.nodes} needs {config.world_size} {kind}s, but the Ray cluster has {have}",
-            fix="lower engine.ranks or engine.nodes, or join a larger cluster with engine.ray_address",
-        )
+    """Raises EngineError if the cluster could never hold the workers."""
+    for kind, amount in _needed(config).items():
+        have = int(ray.cluster_resources().get(kind, 0))
+        if have < amount:
+            raise EngineError(
+                f"engine.ranks={config.ranks} on engine.nodes={config.nodes} needs {amount} {kind}s, but the Ray cluster has {have}",
+                fix="lower engine.ranks or engine.nodes, or join a larger cluster with engine.ray_address",
+            )
+
+
+def wait_for_room(config: VerlConfig) -> None:
+    """Wait until the workers fit beside what else runs: verl would wait for ever. Raises EngineError if that takes too long."""
+    deadline = time.monotonic() + config.start_seconds
+    while busy := [kind for kind, amount in _needed(config).items() if ray.available_resources().get(kind, 0) < amount]:
+        if time.monotonic() > deadline:
+            raise EngineError(
+                f"the Ray cluster had no room for the workers within {config.start_seconds:g} s: its {busy[0]}s are in use", fix="try again later"
+            )
+        time.sleep(0.2)
 
 
 @contextlib.contextmanager

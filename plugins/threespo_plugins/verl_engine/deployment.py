@@ -65,7 +65,10 @@ class Deployment:
         own = whole.actor_rollout_ref.rollout.name == HF_ROLLOUT
         if own:
             hf_server.configure(whole, self._name, config, self._model)
-        self._pool = RayResourcePool([config.ranks] * config.nodes, use_gpu=config.device == "cuda", max_colocate_count=2, name_prefix=f"threespo_{self._name}")
+        cluster.wait_for_room(config)
+        self._pool = RayResourcePool(
+            [config.ranks] * config.nodes, use_gpu=config.device == "cuda", max_colocate_count=cluster.COLOCATED, name_prefix=f"threespo_{self._name}"
+        )
         made = RayClassWithInitArgs(cls=ray.remote(workers.Policy), config=whole.actor_rollout_ref, role="actor_rollout")
         group = self._grouped(RayWorkers(made, self._pool, config, "policy"))
         group.start("init_model", config.start_seconds)

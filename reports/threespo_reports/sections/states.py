@@ -54,7 +54,7 @@ class States(ReportSection):
         if not visits:
             return None
         blocks.text(
-            "The states are those with the most of the visits 1, 5 and 10, of these the ones whose score changed most: examples, no sample. "
+            "Of the states with the most of the visits 1, 5 and 10: from the one whose score changed most to the one where it changed least. "
             "A state counts as visited once a wave, and the actions are those of one tree. N is the number of finished trajectories through the state "
             "before the visit, success their (discounted) rate; R is the reward of the transition that a search ranks and learns from.",
             mark="muted",
@@ -105,7 +105,7 @@ def _panel(axes: Axes, states: Sequence[State], column: str, title: str) -> None
     axes.set_xticks([tick for tick in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if tick <= last])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=column == "samples"))
     axes.set_title(title, loc="left", fontsize=8.5)
     axes.set_xlabel("visit")
     axes.tick_params(labelsize=7.5)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.plugins.embedded.conftest import write_model
 from tests.plugins.sglang.contract_server import ContractServer, serve
 from tests.plugins.sglang.engine import Setup
-from threespo_bench.contracts.rollout import Rollout
+from threespo_bench.contracts.rollout import Rollout, RolloutServer
 from threespo_plugins.embedded.config import EmbeddedConfig
 from threespo_plugins.embedded.engine import EmbeddedEngine
 
@@ -24,6 +26,18 @@ def engine(model: Path, rollout: Rollout) -> EmbeddedEngine:
     """One that generates by ``rollout``, checked as a run checks it."""
     rollout.target.check(rollout.options, model)
     return EmbeddedEngine(EmbeddedConfig(), str(model), 0, rollout)
+
+
+async def check_mixed_temperatures(server: RolloutServer) -> None:
+    """A response depends neither on the temperatures of the others of its batch nor, at temperature 0, on its seed."""
+
+    async def ask(requests: list[tuple[int, float]]) -> list[list[int]]:
+        answers = await asyncio.gather(*(server.complete(np.array([6, 7, 8], np.int32), seed, temperature, 24) for seed, temperature in requests))
+        return [answer.token_ids.tolist() for answer in answers]
+
+    alone = [*await ask([(0, 1.0)]), *await ask([(1, 0.5)]), *await ask([(2, 0.0)])]
+    mixed = await ask([(0, 1.0), (1, 0.5), (2, 0.0), *((seed, 0.0) for seed in range(8))])
+    assert mixed[:3] == alone and mixed[3:] == [alone[2]] * 8
 
 
 def write_interpreter(folder: Path, code: str = "", **versions: str) -> str:

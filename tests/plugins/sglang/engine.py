@@ -42,6 +42,7 @@ class Engine:
         self.vocabulary = self.model.config["vocab_size"]
         self.label, self.folder = setup.label, setup.folder
         self.paused, self.running, self.aborted = False, set[str](), set[str]()
+        self.greedy: set[str] = set()  # of those that run
         self.turn = threading.Condition()
         self.cache: list[tuple[list[int], Cache]] = []
         self.noise = np.random.default_rng(0)
@@ -58,11 +59,14 @@ class Engine:
         with self.turn:
             self.turn.wait_for(lambda: not self.paused)
             self.running.add(name)
+            if sampling["temperature"] < 1e-6:
+                self.greedy.add(name)
         try:
             return self._continue(name, list(prompt), sampling, request.get("top_logprobs_num") or 0)
         finally:
             with self.turn:
                 self.running.discard(name)
+                self.greedy.discard(name)
                 self.aborted.discard(name)
                 self.turn.notify_all()
 
@@ -103,8 +107,9 @@ class Engine:
         tempered = logits / temperature
         tempered -= np.logaddexp.reduce(tempered)
         noise = np.random.default_rng((sampling.get("sampling_seed", 42), position)) if self.setup.deterministic else self.noise
-        total = np.exp(tempered).cumsum()
-        token = int(np.searchsorted(total, noise.random() * total[-1]))
+        noisy = noise.gumbel(size=len(logits))  # one for each token, or, beside a request that takes the highest, one for each rank
+        ranks = np.argsort(-tempered) if self.greedy else np.arange(len(logits))
+        token = int(ranks[(tempered[ranks] + noisy).argmax()])
         return token, tempered if "tempered" in self.setup.faults or not self.setup.original else plain
 
     def _known(self, prompt: list[int]) -> tuple[int, Cache | None]:

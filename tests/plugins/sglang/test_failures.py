@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.plugins.sglang.conftest import TEXTS, engine, write_interpreter
+from tests.plugins.sglang.conftest import TEXTS, check_mixed_temperatures, engine, write_interpreter
 from tests.plugins.sglang.contract_server import ContractServer
 from threespo_bench.contracts.engine import Sampling
 from threespo_bench.contracts.objective import Optimization, PolicyGradient
@@ -52,6 +52,10 @@ def test_a_request(rollout: RunningServer, server: ContractServer) -> None:
     assert path == "/generate" and payload["input_ids"] == [3, 4] and payload["return_logprob"] is True and len(payload["rid"]) == 32
     expected = {"sampling_seed": 2**63 - 1, "temperature": 0.5, "max_new_tokens": 6, "stop_token_ids": [1], "top_p": 1.0, "top_k": -1, "ignore_eos": False}
     assert expected.items() <= payload["sampling_params"].items()
+
+
+def test_a_seed_among_requests_of_temperature_0(rollout: RunningServer) -> None:
+    asyncio.run(check_mixed_temperatures(rollout))
 
 
 def test_a_publication_in_order(rollout: RunningServer, server: ContractServer, model: Path) -> None:

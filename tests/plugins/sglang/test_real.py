@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.plugins.embedded.conftest import write_model
-from tests.plugins.sglang.conftest import TEXTS, engine
+from tests.plugins.sglang.conftest import TEXTS, check_mixed_temperatures, engine
 from threespo_bench.contracts.rollout import Rollout, ServedModel
 from threespo_bench.errors import EngineError
 from threespo_bench.testing import check_rollout_server
@@ -65,6 +65,11 @@ def test_a_prompt_as_long_as_the_context(running: OwnServer) -> None:
     running.publish(StoredWeights(running.model.folder), 0)
     answer = asyncio.run(running.complete(np.full(1023, 6, np.int32), 0, 1.0, 1))
     assert len(answer.token_ids) == 1
+
+
+def test_a_seed_among_requests_of_temperature_0(running: OwnServer) -> None:
+    running.publish(StoredWeights(running.model.folder), 0)
+    asyncio.run(check_mixed_temperatures(running))
 
 
 def test_a_server_with_weights_of_another_program_is_refused(running: OwnServer) -> None:
