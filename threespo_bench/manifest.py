@@ -50,6 +50,7 @@ def describe(run: TrainingRun, host: PluginHost) -> dict[str, Any]:
     return {
         "seed": config.seed,
         **{section: _identity(host, kind, name) for section, (kind, name) in zip(("algorithm", "env", "engine", "rollout"), _components(config), strict=True)},
+        "method": {"title": run.algorithm.title, "source": run.algorithm.source, "notes": run.algorithm.notes},
         "deterministic": bool(run.engine.deterministic),
         "model": {"name": config.model.name, "path": config.model.path},
         "starting_weights_digest": run.engine.digest(),

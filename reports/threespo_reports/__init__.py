@@ -19,6 +19,7 @@ _SECTIONS = {
     "states": ("States", "what became of states that a search came back to, and the actions tried there"),
     "cost": ("Cost", "what each algorithm spends"),
     "failures": ("Failures", "failed, missing and damaged runs"),
+    "methods": ("Methods", "what the algorithms are: source, reconstruction or not, loss and its aggregation"),
     "matched": ("Matched", "whether the compared runs had the same tasks, starting weights and options"),
     "provenance": ("Provenance", "the manifests of the runs"),
     "regenerate": ("Regenerate", "the commands that make the report again"),

@@ -39,7 +39,7 @@ BAD: list[tuple[str, str, str]] = [
     ("experiment=a=b", "'experiment=a=b': a value with '=' in it must be quoted", "write 'experiment=\"a=b\"'"),
     ("experiment=a#b", "'experiment=a#b': a value with '#' in it must be quoted", "write 'experiment=\"a#b\"'"),
     ("experiment=#", "'experiment=#': a value with '#' in it must be quoted", "write 'experiment=\"#\"'"),
-    ("env.games=~/games", "'env.games=~/games': a value with '~' in it must be quoted", "write 'env.games=\"~/games\"'"),
+    ("env.games=~x/games", "'env.games=~x/games': a value with '~' in it must be quoted", "write 'env.games=\"~x/games\"'"),
     ("experiment='a", '"experiment=\'a": the quotes of the value do not match', "write 'experiment=\"a\"'"),
     # several values
     ("algorithm.group_size=2,4", "'algorithm.group_size=2,4' gives several values, but a run has one", "threespo-bench compare"),

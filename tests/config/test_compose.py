@@ -63,6 +63,11 @@ def test_values_are_typed() -> None:
     assert toy("engine.device=cuda").engine.options == ToyEngineConfig("cuda")  # a frozen class
 
 
+def test_a_path_under_the_home_folder_need_not_be_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/some one")
+    assert toy("model.path=~/models/a=b").model.path == "/home/some one/models/a=b"
+
+
 def test_whole_numbers_may_be_written_as_floats() -> None:
     assert toy("budget.env_steps=1e5").budget.env_steps == 100_000
     assert toy("budget.env_steps=200_000").budget.env_steps == 200_000

@@ -43,7 +43,7 @@ def plannable() -> list[Command]:
     """Commands that can be planned without files and plugins that are not here; one of each text."""
     texts: dict[str, Command] = {}
     for command in COMMANDS:
-        elsewhere = re.search(r"--resume|FOLDER|NAME|\bmirror\b|grup_size", command.text)
+        elsewhere = re.search(r"--resume|FOLDER|NAME|\bmirror\b|grup_size|=runs/|=my-policy|rollout=|engine=", command.text)
         if command.words[0] in ("run", "compare") and not elsewhere:
             texts.setdefault(command.text, command)
     return list(texts.values())

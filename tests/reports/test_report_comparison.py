@@ -36,8 +36,8 @@ def test_files(report: ReportPaths) -> None:
     )
     drawn = ["aggregate", "improvement", "profiles", *(name.format(number) for name in per_env for number in (1, 2))]
     tables = (
-        "aggregate aggregate_curves behaviour cost curves differences efficiency improvement learning manifests option_differences profiles runs splits "
-        "summary task_types"
+        "aggregate aggregate_curves behaviour cost curves differences efficiency improvement learning manifests methods option_differences profiles runs "
+        "splits summary task_types"
     )
     pages = ["data.parquet", "report.html", "report.json", "report.md"]
     figures = [f"figures/{name}.{form}" for name in drawn for form in ("png", "svg")]

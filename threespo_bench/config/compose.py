@@ -98,7 +98,7 @@ def _choose(algorithm: str, env: str, texts: Sequence[str], host: PluginHost) ->
     if env:
         names["env"] = env
     chosen = _Chosen(names, {}, [])
-    for text in texts:
+    for text in map(grammar.with_home, texts):
         key, value = grammar.split(text)
         section, _, option = key.partition(".")
         if key == "model":

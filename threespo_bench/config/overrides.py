@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -38,6 +39,12 @@ def split(text: str) -> tuple[str, str]:
     return key, value
 
 
+def with_home(text: str) -> str:
+    """The override with a value that begins with ``~/`` written out: shells leave it as it is behind a key, and Hydra's grammar refuses it."""
+    key, equals, value = text.partition("=")
+    return f"{key}={quoted_value(str(Path(value).expanduser()))}" if equals and value.startswith("~/") else text
+
+
 def read(text: str) -> Override:
     """Read one override.
 
@@ -68,4 +75,9 @@ def _unreadable(text: str, key: str, value: str) -> UsageError:
 
 def quoted(key: str, value: str) -> str:
     """The override with its value quoted, and the whole quoted for the shell."""
-    return f"'{key}=\"{value}\"'"
+    return f"'{key}={quoted_value(value)}'"
+
+
+def quoted_value(value: str) -> str:
+    """A text as Hydra's grammar takes it whatever is in it."""
+    return '"' + value.replace('"', '\\"') + '"'

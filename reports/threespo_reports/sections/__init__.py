@@ -13,6 +13,7 @@ from threespo_reports.sections.failures import Failures
 from threespo_reports.sections.improvement import Improvement
 from threespo_reports.sections.learning import Learning
 from threespo_reports.sections.matched import Matched
+from threespo_reports.sections.methods import Methods
 from threespo_reports.sections.profiles import Profiles
 from threespo_reports.sections.provenance import Provenance
 from threespo_reports.sections.regenerate import Regenerate
@@ -34,6 +35,7 @@ BUILT_IN: tuple[type[ReportSection], ...] = (
     States,
     Cost,
     Failures,
+    Methods,
     Matched,
     Provenance,
     Regenerate,

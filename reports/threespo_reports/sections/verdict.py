@@ -114,7 +114,7 @@ def verdict_sentence(row: dict[str, Any], data: ReportData) -> str:
         return f"{name} and {other} share no matched seed in this environment: no paired difference."
     seeds = str(row["diff_seeds"]).split()
     difference = row["diff_mean"]
-    where = "level with" if difference == 0 else f"{abs(100 * difference):.1f} points {'above' if difference > 0 else 'below'}"
+    where = "level with" if abs(100 * difference) < 0.05 else f"{abs(100 * difference):.1f} points {'above' if difference > 0 else 'below'}"
     if len(seeds) == 1:
         return f"{name} ends {where} {other} on the one common seed {seeds[0]}; one seed cannot tell a difference from chance."
     ends = points_range(row["diff_low"], row["diff_high"])
