@@ -110,7 +110,7 @@ def test_every_command_has_a_row() -> None:
 
 def test_everything_installed_is_named(host: PluginHost) -> None:
     text = prose(README)
-    for kind in ("algorithms", "environments", "engines", "models", "trackers"):
+    for kind in ("algorithms", "environments", "engines", "rollouts", "models", "trackers", "launchers"):
         for contribution in host.all(kind).values():
             if contribution.owner == "threespo-bench":
                 for name in (contribution.name, *contribution.entry.aliases):
