@@ -18,8 +18,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
 "${PYTHON:-python3}" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "SGLang needs Python 3.11 or newer, this is " + sys.version)'
 "${PYTHON:-python3}" -m venv "$folder"
-# SGLang asks for the build of torch 2.14.1 for CUDA. PyTorch has the one for the CPU on an index of its own: PIP_EXTRA_INDEX_URL replaces it.
-PIP_EXTRA_INDEX_URL="${PIP_EXTRA_INDEX_URL:-https://download.pytorch.org/whl/cpu}" "$folder/bin/pip" install torch==2.13.0+cpu
+# SGLang asks for the build of torch 2.14.1 for CUDA. Where pip does not find the one for the CPU, set PIP_EXTRA_INDEX_URL to PyTorch's index for the CPU
+# (see pytorch.org/get-started).
+"$folder/bin/pip" install torch==2.13.0+cpu
 "$folder/bin/pip" install --no-deps sglang==0.5.23 xgrammar==0.2.7
 # Its dependencies, without those that need CUDA.
 "$folder/bin/pip" install aiohttp 'anthropic>=0.20' apache-tvm-ffi==0.1.11 blobfile==3.0.0 build compressed-tensors==0.18.0 datasets distro easydict einops \

@@ -30,7 +30,8 @@ PINS
 "${PYTHON:-python3}" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13) and "verl needs Python 3.11 or 3.12, this is " + sys.version)'
 "${PYTHON:-python3}" -m venv "$folder"
 if [[ "$device" == cpu ]]; then
-    printf '%s\n' torch==2.13.0 transformers==5.10.4 >> "$pins"
+    # without the last two pip tries some thirty versions of wandb first
+    printf '%s\n' torch==2.13.0 transformers==5.10.4 packaging==25.0 wandb==0.31.0 >> "$pins"
     "$folder/bin/pip" install torch==2.13.0
     "$folder/bin/pip" install -c "$pins" -e "$here[verl]" 'pytest>=8.2' 'pytest-timeout>=2.3'
 else

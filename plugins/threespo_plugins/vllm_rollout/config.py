@@ -4,54 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from threespo_bench.contracts.rollout import RolloutOptions, require
-from threespo_bench.errors import UsageError
+from threespo_bench.contracts.rollout import require
+from threespo_plugins.serving.config import ServerOptions
 
 
 @dataclass
-class VllmConfig(RolloutOptions):
+class VllmConfig(ServerOptions):
     """Options of vLLM. Where neither ``url`` nor ``python`` is given, vLLM works in this process and has to be installed here.
 
     Attributes:
-        url: a vLLM server that runs already, http://HOST:PORT, on a file system that it shares with this process; it is given this run's weights.
         python: the interpreter of an environment that has vLLM; a server is started with it and stopped at the end.
         kv_cache_gib: on the CPU, GiB for keys and values.
-        gpu_memory_utilization: on a GPU, the share of its memory that vLLM takes; the learner needs the rest.
         block_size: tokens that share a place in the cache; a prefix is reused in whole blocks. On the CPU a multiple of 32.
-        max_num_seqs: sequences that are generated at the same time.
-        prefix_caching: keep keys and values of prompts for those that begin alike.
-        eager: no compilation and no CUDA graphs: starts sooner, and is slower on a GPU.
-        startup_seconds: time to come up.
-        request_seconds: an answer that takes longer counts as lost, and the server as gone.
-        weights_folder: folder in which weights are handed over; null means shared memory, or else where temporary files are.
-        log: file for the server's output; null keeps it with the temporary files, and only if something went wrong.
     """
 
-    url: str | None = None
-    python: str | None = None
     kv_cache_gib: int = 1
-    gpu_memory_utilization: float = 0.4
     block_size: int = 32
-    max_num_seqs: int = 256
-    prefix_caching: bool = True
-    eager: bool = True
-    startup_seconds: float = 600.0
-    request_seconds: float = 600.0
-    weights_folder: str | None = None
-    log: str | None = None
 
     def validate(self) -> None:
         """Raises UsageError naming the key for a value out of range."""
-        from threespo_plugins.serving.http import split_url
-
         super().validate()
-        if self.url is not None:
-            split_url(self.url)
-            if self.python is not None:
-                raise UsageError("rollout.url and rollout.python are both given", fix="url for a server that runs, python to have one started")
         require(self.kv_cache_gib >= 1, "kv_cache_gib", self.kv_cache_gib, ">= 1")
-        require(0 < self.gpu_memory_utilization <= 1, "gpu_memory_utilization", self.gpu_memory_utilization, "in (0, 1]")
         require(self.block_size >= 1, "block_size", self.block_size, ">= 1")
-        require(self.max_num_seqs >= 1, "max_num_seqs", self.max_num_seqs, ">= 1")
-        require(self.startup_seconds > 0, "startup_seconds", self.startup_seconds, "> 0")
-        require(self.request_seconds > 0, "request_seconds", self.request_seconds, "> 0")

@@ -11,9 +11,9 @@ import numpy as np
 from threespo_bench.contracts.rollout import Completion, RolloutServer, ServedModel, Weights
 from threespo_bench.errors import EngineError
 from threespo_plugins.embedded.scheduler import BatchScheduler
+from threespo_plugins.serving.labels import Labels
 from threespo_plugins.vllm_rollout import arguments
 from threespo_plugins.vllm_rollout.config import VllmConfig
-from threespo_plugins.vllm_rollout.labels import Labels
 from threespo_plugins.vllm_rollout.tensors import for_vllm
 
 _Request = tuple[np.ndarray, dict[str, Any]]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.plugins.embedded.conftest import write_model
+from tests.plugins.serving.real import check_weights_of_another_program, kill
 from tests.plugins.sglang.conftest import TEXTS, check_mixed_temperatures, engine
 from threespo_bench.contracts.rollout import Rollout, ServedModel
 from threespo_bench.errors import EngineError
@@ -46,11 +45,6 @@ def running(real: str, model: Path) -> Iterator[OwnServer]:
     server.close()
 
 
-def kill(server: SglangRollout) -> None:
-    os.kill(server.processes[0], signal.SIGKILL)
-    time.sleep(1)
-
-
 def test_a_server_that_is_started_keeps_the_contract(real: str, model: Path) -> None:
     rollout = Rollout("sglang", SglangConfig(python=real, startup_seconds=1800), SglangRollout)
     check_rollout_server(lambda rollout: engine(model, rollout), rollout, TEXTS, crash=kill)
@@ -73,12 +67,7 @@ def test_a_seed_among_requests_of_temperature_0(running: OwnServer) -> None:
 
 
 def test_a_server_with_weights_of_another_program_is_refused(running: OwnServer) -> None:
-    running.publish(StoredWeights(running.model.folder), 3)
-    other = RunningServer(SglangConfig(url=running._client.url), running.model)
-    other.start()
-    with pytest.raises(EngineError, match="stale weights: tokens came from weights labelled"):
-        asyncio.run(running.complete(np.array([6, 7], np.int32), 0, 1.0, 4))
-    other.close()
+    check_weights_of_another_program(running, RunningServer(SglangConfig(url=running._client.url), running.model))
 
 
 def test_another_model_is_refused(running: OwnServer, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.smoke, pytest.mark.timeout(1500)]
 
 SMALL = [
     "engine=verl", "engine.device=cpu", "evaluation.episodes=2", "evaluation.every_env_steps=100", "rollout.max_turns=4", "algorithm.tasks_per_iteration=2",

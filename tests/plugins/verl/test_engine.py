@@ -25,7 +25,19 @@ def make_engine(model, **options):
     return VerlEngine(VerlConfig(**options), str(model), 0)
 
 
-def test_it_keeps_the_contract(model):
+@pytest.fixture
+def one_cluster():
+    """Ray stays up from engine to engine."""
+    from threespo_plugins.verl_engine import cluster
+
+    config = VerlConfig()
+    cluster.prepare_process(config)
+    cluster.connect(config)
+    yield
+    cluster.disconnect()
+
+
+def test_it_keeps_the_contract(model, one_cluster):
     check_engine(lambda: make_engine(model), tolerance=1e-4)
 
 

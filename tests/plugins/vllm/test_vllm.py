@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.plugins.embedded.conftest import write_model
+from tests.plugins.serving.real import check_weights_of_another_program, kill
 from threespo_bench.contracts.rollout import Rollout, ServedModel
 from threespo_bench.errors import EngineError
 from threespo_bench.testing import check_rollout_server
@@ -32,12 +33,6 @@ TEXTS = ("w1", "w2 w3 w4 w5 w6", "w7 w8 w9 w10 w11 w12 w13 w14", "w1", "w20 w21 
 def engine(model: Path, rollout: Rollout) -> EmbeddedEngine:
     rollout.target.check(rollout.options, model)
     return EmbeddedEngine(EmbeddedConfig(), str(model), 0, rollout)
-
-
-def kill(server: VllmRollout) -> None:
-    """As a crash, or the kernel that is out of memory, would."""
-    os.kill(server.processes[0], signal.SIGKILL)
-    time.sleep(1)
 
 
 @pytest.fixture(scope="module")
@@ -120,13 +115,8 @@ def held(server: OwnServer) -> int:
     return server._client.request_now("POST", "/abort_requests", {}).body["aborted"]
 
 
-def test_a_server_with_weights_of_another_program_is_refused(running: OwnServer, served: ServedModel) -> None:
-    running.publish(StoredWeights(served.folder), 3)
-    other = RunningServer(VllmConfig(url=running._client.url), served)
-    other.start()
-    with pytest.raises(EngineError, match="stale weights: tokens came from weights labelled"):
-        asyncio.run(running.complete(np.array([6, 7], np.int32), 0, 1.0, 4))
-    other.close()
+def test_a_server_with_weights_of_another_program_is_refused(running: OwnServer) -> None:
+    check_weights_of_another_program(running, RunningServer(VllmConfig(url=running._client.url), running.model))
 
 
 def test_another_model_is_refused(running: OwnServer, tmp_path: Path) -> None:
@@ -151,6 +141,7 @@ def test_no_process_outlives_a_run(vllm_python: str, tmp_path: Path, number: sig
         assert len(family) >= 3  # the guard, the server, and its engine
         run.send_signal(number)
         if number == signal.SIGINT:
+            time.sleep(1)  # two at once may arrive as one
             run.send_signal(number)  # the second stops at once
         run.wait(600)
         while any(os.path.exists(f"/proc/{process}") for process in family):
