@@ -46,7 +46,6 @@ def prepare_process(config: VerlConfig) -> None:
     os.environ.update(variables)
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # the workers of a cluster of our own are what the machine is for
-    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")  # processes for tasks, of which there are none
     if config.device == "cpu":
         with quiet():
             from verl.plugin.platform import get_platform, set_platform
