@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,11 +24,10 @@ from threespo_plugins.embedded.optimizer import Optimizer
 from threespo_plugins.embedded.packing import make_packs, micro_batch, split
 from threespo_plugins.embedded.policy import Policy
 from threespo_plugins.embedded.reference import Reference
-from threespo_plugins.embedded.rows import nothing_moves, selected_rows, selected_tokens
+from threespo_plugins.embedded.rows import SPOT_CHECK, mini_batches, nothing_moves, selected_rows, selected_tokens
 from threespo_plugins.embedded.scoring import score_tokens
 
 _Batch = TypeVar("_Batch")
-_SPOT_CHECK = 8  # rows
 
 
 class EmbeddedLearner(Learner):
@@ -162,7 +161,7 @@ class EmbeddedLearner(Learner):
             report.add(part)
             return part.sums.get("loss", 0.0)
 
-        norms = self._steps(list(self._mini_batches(rows, optimization)), backward, optimization)
+        norms = self._steps(list(mini_batches(rows, optimization, self._streams, self._updates)), backward, optimization)
         metrics["optimizer_steps"] = float(len(norms))
         return metrics | self._metrics(report, norms, objective) | gap.metrics()
 
@@ -217,17 +216,10 @@ class EmbeddedLearner(Learner):
         """
         if (not self._verified or self._hand_over is not None) and turns.policy_version is not None:
             fresh = rows[turns.policy_version[rows] == self._policy.version]
-            fresh = fresh[:_SPOT_CHECK] if self._verified else fresh
+            fresh = fresh[:SPOT_CHECK] if self._verified else fresh
             own = self._score(self._policy.model, turns, fresh)
             checks.check_log_probs(own, turns, fresh, self._policy.config.log_prob_tolerance)
             self._verified = self._verified or len(fresh) > 0
-
-    def _mini_batches(self, rows: np.ndarray, optimization: Optimization) -> Iterator[np.ndarray]:
-        size = optimization.mini_batch_turns or len(rows)
-        for epoch in range(optimization.epochs):
-            order = self._streams.generator("learner.order", self._updates, epoch).permutation(len(rows))
-            for start in range(0, len(rows), size):
-                yield rows[order[start : start + size]]
 
     @torch.no_grad()
     def _score(self, model: PreTrainedModel, turns: TurnBatch, rows: np.ndarray) -> np.ndarray:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from threespo_bench.contracts.algorithm import Credit
-from threespo_bench.contracts.objective import PolicyGradient, ValueTokens
+from threespo_bench.contracts.objective import Optimization, PolicyGradient, ValueTokens
 from threespo_bench.errors import DataError
+from threespo_bench.seeding import Streams
 from threespo_bench.turns import TurnBatch, codes
+
+SPOT_CHECK = 8
+"""Rows of an update whose log-probabilities are compared again with those of a sampler that has weights of its own."""
+
+
+def mini_batches(rows: np.ndarray, optimization: Optimization, streams: Streams, update: int) -> Iterator[np.ndarray]:
+    """The rows of each optimiser step, in an order that the run's seed and the number of the update decide."""
+    size = optimization.mini_batch_turns or len(rows)
+    for epoch in range(optimization.epochs):
+        order = streams.generator("learner.order", update, epoch).permutation(len(rows))
+        for start in range(0, len(rows), size):
+            yield rows[order[start : start + size]]
 
 
 def selected_tokens(turns: TurnBatch, credit: Credit) -> TurnBatch:

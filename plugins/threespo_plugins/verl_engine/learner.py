@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from threespo_bench.turns import TurnBatch
 from threespo_plugins.embedded import checks, preference
 from threespo_plugins.embedded.gradient import mini_batch_large_covariance, mini_batch_weights
 from threespo_plugins.embedded.packing import response_lengths
-from threespo_plugins.embedded.rows import compute_rows, nothing_moves, selected_rows, selected_tokens
+from threespo_plugins.embedded.rows import SPOT_CHECK, compute_rows, mini_batches, nothing_moves, selected_rows, selected_tokens
 from threespo_plugins.verl_engine import checkpoint
 from threespo_plugins.verl_engine.critic import ValueFunction
 from threespo_plugins.verl_engine.groups import Workers
@@ -28,7 +28,6 @@ from threespo_plugins.verl_engine.policy import RemotePolicy
 from threespo_plugins.verl_engine.rows import Dealt, deal, read, tensors
 from threespo_plugins.verl_engine.training import Steps, added
 
-_SPOT_CHECK = 8  # rows
 _NEEDED = ("response_ids", "prompt_ids")
 _READER = "the verl engine"
 
@@ -149,7 +148,7 @@ class VerlLearner(Learner):
             used = used if len(used) else batch[:1]  # nothing moves in this mini-batch, but it is a step
             return PolicyGradientLoss(objective, gap=number == 0), self._tensors(turns, used, own, calculate_entropy=True)
 
-        reports, norms = self._stepped(list(self._mini_batches(rows, optimization)), backward, optimization)
+        reports, norms = self._stepped(list(mini_batches(rows, optimization, self._streams, self._updates)), backward, optimization)
         metrics["optimizer_steps"] = float(len(norms))
         return metrics | _metrics(added(reports), norms, objective)
 
@@ -196,17 +195,10 @@ class VerlLearner(Learner):
         if turns.policy_version is None:
             return
         fresh = rows[turns.policy_version[rows] == self._policy.version]
-        fresh = fresh[:_SPOT_CHECK] if self._verified else fresh
+        fresh = fresh[:SPOT_CHECK] if self._verified else fresh
         if len(fresh):
             checks.check_log_probs(self._score(turns, fresh, "actor"), turns, fresh, self._policy.config.log_prob_tolerance)
             self._verified = True
-
-    def _mini_batches(self, rows: np.ndarray, optimization: Optimization) -> Iterator[np.ndarray]:
-        size = optimization.mini_batch_turns or len(rows)
-        for epoch in range(optimization.epochs):
-            order = self._streams.generator("learner.order", self._updates, epoch).permutation(len(rows))
-            for start in range(0, len(rows), size):
-                yield rows[order[start : start + size]]
 
     def _score(self, turns: TurnBatch, rows: np.ndarray, policy: str) -> np.ndarray:
         """(N, T) log-probabilities of the given rows, 0 elsewhere."""
