@@ -134,7 +134,7 @@ def write_model(folder: Path, hidden: int, layers: int) -> None:
     from transformers import AutoTokenizer
 
     from threespo_plugins.models import household_tiny
-    from threespo_plugins.models.household_tiny.architecture import make_model
+    from threespo_plugins.models.word_level import make_model
 
     tokenizer = AutoTokenizer.from_pretrained(household_tiny.path())
     model = make_model(tokenizer, hidden, layers, heads=hidden // 64, intermediate=hidden * 5 // 2, seed=0)

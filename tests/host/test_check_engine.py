@@ -30,7 +30,7 @@ from threespo_plugins.embedded.rollout import EmbeddedRollout
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The architecture of household-tiny, smaller and with random weights."""
     from threespo_envs.alfred.vocabulary import vocabulary
-    from threespo_plugins.models.household_tiny.architecture import make_model, make_tokenizer
+    from threespo_plugins.models.word_level import make_model, make_tokenizer
 
     folder = tmp_path_factory.mktemp("model")
     tokenizer = make_tokenizer(vocabulary())

@@ -6,7 +6,7 @@ reinforcement learning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,9 +25,8 @@ from threespo_envs.household.expert import oracle_plan
 from threespo_plugins.embedded.forward import Forward
 from threespo_plugins.embedded.loading import context_limit, load_model, load_tokenizer
 from threespo_plugins.embedded.prompts import PromptEncoder
-from threespo_plugins.models.household_tiny.warm_start import save
+from threespo_plugins.models.supervised import Progress, save
 
-Progress = Callable[[int, int, float], None]
 Example = tuple[np.ndarray, np.ndarray]
 """int32 tokens of a prompt and of the response, end mark included."""
 ENVIRONMENTS = ("household", "alfworld")

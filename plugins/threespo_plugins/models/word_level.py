@@ -1,4 +1,4 @@
-"""The model and the tokenizer of household-tiny before any training."""
+"""Small word-level models before any training: a tokenizer with one token a word, and a Qwen2 model of any size."""
 
 from __future__ import annotations
 
