@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-import numpy as np
-
-from threespo_bench.contracts.environment import Message, PromptContext, Turn
+from threespo_bench.contracts.environment import PromptContext, Turn
 from threespo_bench.errors import UsageError, suggest
 from threespo_envs.alfred.memory import Memory
+from threespo_envs.demonstration import Demonstration, episode_generator, with_thought
 from threespo_envs.household.environment import HouseholdEnvironment
 from threespo_envs.household.expert import Searcher, oracle_plan
 
@@ -18,25 +15,6 @@ SPLIT = "demonstrations"
 EXPERTS = ("searcher", "oracle")
 _IDLE = ("examine", "help", "inventory", "look")
 """Verbs a detour never uses: they change nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Demonstration:
-    """One turn to learn from.
-
-    Attributes:
-        messages: the prompt.
-        response: what to answer.
-        task_key: the task of the episode.
-        turn: the number of the turn, from 0.
-        wasted: what was carried out is a detour or an idle command, and not the expert's.
-    """
-
-    messages: list[Message]
-    response: str
-    task_key: str
-    turn: int
-    wasted: bool
 
 
 def demonstrations(
@@ -70,7 +48,7 @@ def _episode(
 ) -> Iterator[Demonstration]:
     # Seeds take blocks of games, so that examples of different seeds are of different games.
     task = live.task(SPLIT, seed * count + index)
-    rng = _generator(seed, index)
+    rng = episode_generator(seed, index)
     searcher = Searcher(int(rng.integers(1 << 62)))
     memory = Memory()
     observation = live.reset(task, seed=0)
@@ -104,10 +82,5 @@ def _idle_command(memory: Memory) -> str:
 def as_response(command: str, template: str) -> str:
     """The command in the form that the template asks for."""
     if template == "verl_agent":
-        return f"<think>The next step is to {command}.</think><action>{command}</action>"
+        return with_thought(command)
     return command
-
-
-def _generator(seed: int, index: int) -> np.random.Generator:
-    digest = hashlib.blake2b(f"demonstrations\x1f{seed}\x1f{index}".encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))

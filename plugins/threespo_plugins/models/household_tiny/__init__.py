@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from threespo_bench.errors import DataError
+from threespo_plugins.models.packaged import packaged_model
 
 
 def path() -> Path:
     """The folder with the packaged weights and tokenizer. Raises DataError if it was not packaged."""
-    folder = Path(__file__).parent / "files"
-    if not (folder / "config.json").is_file():
-        raise DataError(f"household-tiny is not in {folder}", fix="make it: threespo-bench warm-start --out FOLDER, then set model.path=FOLDER")
-    return folder
+    return packaged_model(__file__, "household_tiny")
