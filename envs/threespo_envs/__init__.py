@@ -22,4 +22,11 @@ def threespo_environments() -> list[EnvironmentEntry]:
             summary="the real ALFWorld games on a pure-Python engine; env.games=FOLDER names their folder",
             tags=("text game", "restore"),
         ),
+        EnvironmentEntry(
+            name="webshop",
+            target="threespo_envs.webshop.environment:WebShopEnvironment",
+            defaults="threespo_envs.webshop:webshop.yaml",
+            summary="WebShop on a pure-Python shop, with generated products; env.products=FILE names real ones",
+            tags=("web", "restore"),
+        ),
     ]
