@@ -73,9 +73,10 @@ def test_a_server_that_was_killed_takes_its_children_along(tmp_path: Path) -> No
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_the_server_dies_with_who_started_it(tmp_path: Path, number: signal.Signals) -> None:
     code = f"""
-        import sys, time
+        import signal, sys, time
         from pathlib import Path
         from threespo_plugins.serving.process import ServerProcess
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it, and it is inherited
         process = ServerProcess("the server", [sys.executable, "-c", {textwrap.dedent(FAMILY)!r}], Path({str(tmp_path / "log")!r}))
         process.start()
         process.wait(lambda: "up" in process.log.read_text(), 20)
