@@ -10,18 +10,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from threespo_bench.contracts.environment import PromptContext, Turn
+from threespo_bench.contracts.environment import Environment, Message, Observation, PromptContext, Task, Turn
 from threespo_bench.errors import DataError, UsageError, suggest
 from threespo_bench.seeding import Streams
 from threespo_envs.alfred.environment import AlfredEnvironment
-from threespo_envs.household.demonstrations import as_response
-from threespo_envs.household.expert import oracle_plan
+from threespo_envs.household.demonstrations import as_response as household_answer
+from threespo_envs.household.expert import oracle_plan as household_plan
+from threespo_envs.webshop.demonstrations import as_response as webshop_answer
+from threespo_envs.webshop.expert import oracle_plan as webshop_plan
 from threespo_plugins.embedded.forward import Forward
 from threespo_plugins.embedded.loading import context_limit, load_model, load_tokenizer
 from threespo_plugins.embedded.prompts import PromptEncoder
@@ -29,7 +30,7 @@ from threespo_plugins.models.supervised import Progress, save
 
 Example = tuple[np.ndarray, np.ndarray]
 """int32 tokens of a prompt and of the response, end mark included."""
-ENVIRONMENTS = ("household", "alfworld")
+ENVIRONMENTS = ("household", "alfworld", "webshop")
 
 
 @dataclass
@@ -37,7 +38,8 @@ class WarmStartOptions:
     """How a model is fine-tuned on an oracle's episodes.
 
     Attributes:
-        env: ``household`` or ``alfworld``. games: where ALFWorld's games are; null means ``$ALFWORLD_DATA``. split: whose tasks are played.
+        env: ``household``, ``alfworld`` or ``webshop``. games: where ALFWorld's games are; null means ``$ALFWORLD_DATA``. products: file with WebShop's
+            products; null means generated ones. split: whose tasks are played.
         template: the form of the prompts, ``verl_agent`` or ``compact``; play and train the model with the same (env.template=).
         episodes: tasks that the oracle plays, drawn from the split; all of it if it has fewer.
         steps: optimiser steps; null for one pass over all turns, more than a pass begins again in another order.
@@ -49,6 +51,7 @@ class WarmStartOptions:
 
     env: str = "household"
     games: str | None = None
+    products: str | None = None
     split: str = "train"
     template: str = "verl_agent"
     episodes: int = 64
@@ -103,32 +106,45 @@ def fine_tune(model: Path, out: Path, seed: int = 0, options: WarmStartOptions |
     return save(policy, tokenizer, out)  # type: ignore[arg-type]
 
 
-def make_environment(options: WarmStartOptions) -> AlfredEnvironment:
+def make_environment(options: WarmStartOptions) -> Environment:
     """The environment whose tasks are played."""
     if options.env == "alfworld":
         from threespo_envs.alfworld.environment import AlfworldConfig, AlfworldEnvironment
 
         return AlfworldEnvironment(AlfworldConfig(template=options.template, games=options.games))
+    if options.env == "webshop":
+        from threespo_envs.webshop.environment import WebShopConfig, WebShopEnvironment
+
+        return WebShopEnvironment(WebShopConfig(template=options.template, products=options.products))
     from threespo_envs.household.environment import HouseholdConfig, HouseholdEnvironment
 
     return HouseholdEnvironment(HouseholdConfig(template=options.template))
 
 
-def oracle_turns(environment: AlfredEnvironment, task: Any, max_turns: int) -> Iterator[tuple[list[dict[str, str]], str]]:
+def oracle_turns(environment: Environment, task: Task, max_turns: int) -> Iterator[tuple[list[Message], str]]:
     """Prompt and answer of every turn of the oracle's episode, until it wins, or sees that nobody can win any more."""
     live = environment.spawn()
     observation = live.reset(task, seed=0)
     history: tuple[Turn, ...] = ()
     for _ in range(max_turns):
-        plan = oracle_plan(live.world)
+        plan = _oracle_plan(live)
         if not plan:
             return
-        yield live.render(PromptContext(task, history, observation, max_turns)), as_response(plan[0], live.config.template)
+        yield live.render(PromptContext(task, history, observation, max_turns)), _answer(live, plan[0], observation)
         history += (Turn(observation.text, plan[0]),)
         step = live.step(plan[0])
         if step.terminated:
             return
         observation = step.observation
+
+
+def _oracle_plan(live: Environment) -> list[str]:
+    return household_plan(live.world) if isinstance(live, AlfredEnvironment) else webshop_plan(live.visit)  # type: ignore[attr-defined]
+
+
+def _answer(live: Environment, command: str, observation: Observation) -> str:
+    template = live.config.template
+    return household_answer(command, template) if isinstance(live, AlfredEnvironment) else webshop_answer(command, observation, template)
 
 
 def train(model: PreTrainedModel, examples: Sequence[Example], options: WarmStartOptions, seed: int, progress: Progress) -> None:

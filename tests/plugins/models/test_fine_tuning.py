@@ -81,9 +81,10 @@ def test_the_loss_is_the_mean_over_response_tokens(base: Path, most: int) -> Non
     torch.testing.assert_close(model.model.embed_tokens.weight.grad, gradient, rtol=1e-4, atol=1e-6)
 
 
-def test_by_the_command_line(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("env", ["household", "webshop"])
+def test_by_the_command_line(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], env: str) -> None:
     out = tmp_path / "tuned"
-    command = ["warm-start", "--model", str(base), "--env", "household", "--episodes", "1", "--steps", "2", "--out", str(out), "template=compact"]
+    command = ["warm-start", "--model", str(base), "--env", env, "--episodes", "1", "--steps", "2", "--out", str(out), "template=compact"]
     assert run_cli(command) == 0, capsys.readouterr().err
     assert "2/2 steps" in capsys.readouterr().err
     assert AutoModelForCausalLM.from_pretrained(out)
@@ -92,7 +93,7 @@ def test_by_the_command_line(base: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_refused(base: Path, tmp_path: Path) -> None:
-    for options, message in (({"env": "webshop"}, "no oracle"), ({"steps": 0}, "steps=0"), ({"learning_rate": 0.0}, "learning_rate")):
+    for options, message in (({"env": "chess"}, "no oracle"), ({"steps": 0}, "steps=0"), ({"learning_rate": 0.0}, "learning_rate")):
         with pytest.raises(UsageError, match=message):
             fine_tune(base, tmp_path / "x", 0, WarmStartOptions(**options))
     with pytest.raises(DataError, match="does not exist"):
