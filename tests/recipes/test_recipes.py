@@ -13,6 +13,11 @@ from threespo_bench.experiment_plan import PlannedRun, plan
 from threespo_bench.host import PluginHost
 
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+PUBLISHED = {
+    # environment: turns of an episode, tokens of a prompt, turns of a mini-batch, split of the evaluation
+    "alfworld": (50, 2048, 256, "valid_seen"),
+    "webshop": (15, 4096, 64, "test"),
+}
 
 
 @cache
@@ -35,11 +40,27 @@ def test_every_run_composes(recipe: Path) -> None:
         config = run.config
         assert (config.engine.name, config.engine.options.device, config.engine.options.dtype) == ("verl", "cuda", "bfloat16")
         assert config.rollout.name in ("vllm", "sglang")
-        assert (config.env.name, config.env.options.template, config.rollout.options.max_turns) == ("alfworld", "verl_agent", 50)
-        assert config.algorithm.options.optimization.learning_rate == (1e-5 if config.engine.options.lora_rank else 1e-6), run.name
-        assert (config.evaluation.split, config.evaluation.episodes, config.evaluation.temperature) == ("valid_seen", 128, 0.4)
+        turns, prompt, mini_batch, split = PUBLISHED[config.env.name]
+        assert (config.env.options.template, config.rollout.options.max_turns) == ("verl_agent", turns)
+        optimization = config.algorithm.options.optimization
+        assert optimization.learning_rate == (1e-5 if config.engine.options.lora_rank else 1e-6), run.name
+        assert (config.evaluation.split, config.evaluation.episodes, config.evaluation.temperature) == (split, 128, 0.4)
         room = config.engine.options.max_context - config.rollout.options.max_new_tokens
-        assert room >= 2048, "no room for the published prompt length"
+        assert room >= prompt, "no room for the published prompt length"
+        if "spo" not in recipe.stem:
+            assert optimization.mini_batch_turns == mini_batch, run.name
+
+
+def test_both_environments_have_the_same_six_algorithms_at_both_sizes() -> None:
+    of = {recipe.stem: {run.config.algorithm.name for run in planned(recipe)} for recipe in RECIPES if "spo" not in recipe.stem}
+    assert set(of) == {f"{env}_qwen2.5_{size}" for env in PUBLISHED for size in ("1.5b", "7b", "7b_lora")}
+    assert all(names == {"threespo", "grpo", "gigpo", "hgpo", "ppo_row", "rloo"} for names in of.values())
+
+
+def test_on_webshop_differences_are_not_divided_by_the_deviation() -> None:
+    for run in planned(ROOT / "recipes" / "webshop_qwen2.5_1.5b.yaml"):
+        by_std = getattr(run.config.algorithm.options, "normalise_by_std", None)
+        assert by_std is {"threespo": False, "gigpo": False, "hgpo": False, "grpo": True}.get(run.config.algorithm.name, by_std), run.name
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
