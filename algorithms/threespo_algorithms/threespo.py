@@ -29,7 +29,8 @@ class ThreeSPOConfig(AlgorithmConfig):
         omega_max, omega_k: the novelty weight is omega_max exp(-omega_k N); the published omega_max is 0.5. max_samples: G_max, samples at a state of score 1.
         env_steps_per_tree, leaves_per_tree: where the search of one task ends.
         clock: what t counts (D1): finished ``trajectories`` or ``iteration``.
-        novelty: what earns the novelty reward (D3): the text ``changed``, the state is ``first_in_trajectory``, or it was ``never_seen``.
+        novelty: what earns the novelty reward (D3): the text ``changed``, the state is ``first_in_trajectory``, or it was ``never_seen``; with the last
+            two, no end of the task without success is novel.
         count_terminal: the last state of a trajectory is counted too (D4). count_repeats: a state counts each time a path visits it (D5).
         count_unsolved: where a search ends without any ending, the path it was following counts as a failed trajectory.
         leaf_unit: every ``leaf`` counts as a trajectory (D12), or the leaves among the children of one ``expansion`` count as one.
@@ -44,7 +45,8 @@ class ThreeSPOConfig(AlgorithmConfig):
         scale_small_waves: a wave moves the policy in proportion to its size; otherwise the last few rows of an iteration move Adam as far
             as the first hundreds.
         truncate_reward: S in the reward is 0 for states that are given up, as in n(s).
-        unseen_child: score of a state without history in the reward: ``one``, or the ``parent``'s, so that discovering it is neutral.
+        unseen_child: score of a state without history in the reward: ``one``, or the ``parent``'s, so that discovering it is neutral (an end of the task
+            without success is not: it scores one).
         epsilon: in the success rate and in the normalisation.
     """
 
@@ -156,7 +158,8 @@ class ThreeSPO(TreeAlgorithm):
         here = self._score(extras["known_total"], extras["known_won"], extras["clock"], config.truncate_reward)
         there = self._score(extras["next_known_total"], extras["next_known_won"], extras["clock"], config.truncate_reward)
         if config.unseen_child == "parent":
-            there = np.where(extras["next_known_total"] == 0, here, there)
+            # Where the task ended badly nothing was discovered: no way from there succeeds, so S = 1 whatever the parent's is.
+            there = np.where((extras["next_known_total"] == 0) & ~_ended_badly(turns), here, there)
         omega = novelty_weight(extras["known_total"], config.omega_k, config.omega_max)
         reward = omega * self._novel(turns) + (0.5 - omega) * (here - there) + 0.5 * turns.success
         if config.invalid_actions == "penalise":
@@ -245,9 +248,13 @@ class ThreeSPO(TreeAlgorithm):
         """(N,) R_novel, 0 or 1 (D3)."""
         if self.config.novelty == "changed":
             return (turns.extras["observation"] != turns.extras["next_observation"]).astype(float)
-        if self.config.novelty == "never_seen":
-            return (turns.extras["next_known_total"] == 0).astype(float)
-        return turns.extras["first_on_path"].astype(float)
+        new = turns.extras["next_known_total"] == 0 if self.config.novelty == "never_seen" else turns.extras["first_on_path"]
+        return (new & ~_ended_badly(turns)).astype(float)
 
     def _scoped(self, task_key: str, key: str) -> str:
         return key if self.config.key_scope == "global" else f"{task_key}\x1f{key}"
+
+
+def _ended_badly(turns: TurnBatch) -> np.ndarray:
+    """(N,) the turn ended the task and did not solve it: a wrong purchase, say. The step limit is no such end."""
+    return np.zeros(len(turns), bool) if turns.terminated is None else turns.terminated & ~turns.success

@@ -83,6 +83,21 @@ def test_neutral_unseen_child_is_not_charged():
     assert reward[3] == pytest.approx(0.183940 + 0.5, abs=1e-6)
 
 
+def test_an_end_without_success_is_neither_novel_nor_a_discovery():
+    algorithm, turns = group_example(unseen_child="parent", novelty="never_seen")
+    discovered = algorithm.transition_reward(turns)[3]
+    assert discovered > 0.5 * turns.success[3]  # an unseen child: novelty, and its parent's score
+    turns.success[3] = False
+    turns.terminated = np.array([False, False, False, True])
+    known, won, clock = turns.extras["known_total"][3], turns.extras["known_won"][3], turns.extras["clock"][3]
+    here = state_score(known, won, clock, 1, 10, 0.1, 1e-6, truncate=False)
+    weight = novelty_weight(known, algorithm.config.omega_k, algorithm.config.omega_max)
+    assert here < 1
+    assert algorithm.transition_reward(turns)[3] == pytest.approx((0.5 - weight) * (here - 1))
+    turns.terminated[3] = False  # the step limit is no such end
+    assert algorithm.transition_reward(turns)[3] == pytest.approx(discovered - 0.5)
+
+
 def test_invalid_actions_leave_the_group():
     algorithm, turns = group_example()
     turns.action_valid[2] = False
