@@ -33,10 +33,10 @@ if [[ "$device" == cpu ]]; then
     # without the last two pip tries some thirty versions of wandb first
     printf '%s\n' torch==2.13.0 transformers==5.10.4 packaging==25.0 wandb==0.31.0 >> "$pins"
     "$folder/bin/pip" install torch==2.13.0
-    "$folder/bin/pip" install -c "$pins" -e "$here[verl]" 'pytest>=8.2' 'pytest-timeout>=2.3'
+    "$folder/bin/pip" install -c "$pins" -e "${here}[verl]" 'pytest>=8.2' 'pytest-timeout>=2.3'
 else
     sed -i '/^numpy==/d' "$pins"
     "$folder/bin/pip" install -c "$pins" 'verl[vllm]==0.9.1'
-    "$folder/bin/pip" install -c "$pins" -e "$here[verl]"
+    "$folder/bin/pip" install -c "$pins" -e "${here}[verl]"
 fi
 "$folder/bin/python" -c 'import importlib.metadata as m; print("verl", m.version("verl"), "with torch", m.version("torch"), "in", __import__("sys").prefix)'

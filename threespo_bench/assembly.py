@@ -19,6 +19,7 @@ from threespo_bench.contracts.environment import Environment, Task
 from threespo_bench.contracts.rollout import ROLLOUT_CAPABILITIES, Rollout
 from threespo_bench.errors import DataError, UsageError
 from threespo_bench.host import PluginHost
+from threespo_bench.rollout.environment_workers import start_workers
 from threespo_bench.seeding import Streams
 from threespo_bench.store import free_run_path
 from threespo_bench.tasks import TaskStream
@@ -37,6 +38,7 @@ def build(config: RunConfig, host: PluginHost) -> TrainingRun:
     """
     parts = load_parts(config, host)
     streams = Streams(config.seed)
+    workers = start_workers(parts.environment, config.rollout.options)
     engine = parts.engine_class(config.engine.options, model_path(config, host), config.seed, parts.rollout)
     engine.prepare(parts.algorithm.needs)
     return TrainingRun(
@@ -50,6 +52,7 @@ def build(config: RunConfig, host: PluginHost) -> TrainingRun:
         evaluation_tasks=parts.evaluation_tasks,
         log=lambda kind, metrics, seconds: None,
         checkpoint=lambda: None,
+        workers=workers,
     )
 
 

@@ -25,7 +25,8 @@ from threespo_bench.contracts.launcher import Cell
 from threespo_bench.errors import Interrupted, StorageError
 from threespo_bench.host import PluginHost
 from threespo_bench.outcome import Outcome, failure
-from threespo_bench.worker import ONE_THREAD, Reporter, work
+from threespo_bench.threads import ONE_THREAD
+from threespo_bench.worker import Reporter, work
 
 FOLDER = "launcher"
 _MARK = "mark"

@@ -51,7 +51,7 @@ def run(config: RunConfig, host: PluginHost, *, progress: Progress | None = None
             _describe(store, config, description, parent_tracker_run)
             return _Session(training, store, host, progress or NoProgress()).go(_fresh)
     finally:
-        training.engine.close()
+        training.close()
 
 
 def resume(
@@ -96,7 +96,7 @@ def resume(
                 store.write_config(saved | {"budget": asdict(config.budget)})
             return session.go(_Restore(checkpoint, extended))
         finally:
-            training.engine.close()
+            training.close()
 
 
 def _describe(store: RunStore, config: RunConfig, description: Mapping[str, Any], parent_tracker_run: str | None) -> None:

@@ -27,6 +27,7 @@ from threespo_bench.contracts.environment import Environment, Task
 from threespo_bench.contracts.sampler import RolloutContext
 from threespo_bench.errors import EngineError
 from threespo_bench.iteration import IterationMetrics
+from threespo_bench.rollout.environment_workers import EnvironmentWorkers, in_step
 from threespo_bench.rollout.evaluation import evaluate
 from threespo_bench.seeding import Streams
 from threespo_bench.tasks import TaskStream
@@ -46,6 +47,7 @@ class TrainingRun:
         tick: called after every environment step, for the progress display.
         keep_turns: called with (iteration, number in the iteration, turns) if the run records its turns.
         next_evaluation: environment steps at which the next evaluation is due.
+        workers: the processes in which episodes live; None for this one.
     """
 
     config: RunConfig
@@ -63,6 +65,7 @@ class TrainingRun:
     keep_turns: Callable[[int, int, TurnBatch], None] | None = None
     iteration: int = 0
     next_evaluation: int = 0
+    workers: EnvironmentWorkers | None = None
     policy_version: int = field(default=0, init=False)
 
     @property
@@ -74,6 +77,15 @@ class TrainingRun:
     def max_new_tokens(self) -> int:
         """The length limit of a response."""
         return self.config.rollout.options.max_new_tokens or self.environment.max_new_tokens
+
+    def close(self) -> None:
+        """End what belongs to the run: the environments' processes, the engine, and what the environment holds."""
+        try:
+            if self.workers is not None:
+                self.workers.close()
+        finally:
+            self.engine.close()
+            self.environment.close()
 
     def state_dict(self) -> dict[str, Any]:
         """The loop's own state, part of a checkpoint (the algorithm's and the learner's are saved beside it)."""
@@ -110,7 +122,7 @@ async def _iterate(run: TrainingRun) -> None:
     measured = IterationMetrics()
     context = RolloutContext(
         environment=run.environment,
-        engine=run.engine.rollout,
+        engine=in_step(run.workers, run.engine.rollout),
         tasks=run.tasks.take(config.tasks_per_iteration),
         iteration=run.iteration,
         streams=run.streams,
@@ -121,6 +133,7 @@ async def _iterate(run: TrainingRun) -> None:
         pool=run.tasks.tasks,
         keep_next_prompt=bool(run.algorithm.needs & VALUE_NEEDS),
         tick=run.tick,
+        workers=run.workers,
     )
     waiting = time.perf_counter()
     number = 0
@@ -137,7 +150,7 @@ async def _iterate(run: TrainingRun) -> None:
     if run.algorithm.refreshes_reference(run.iteration):
         run.engine.learner.refresh_reference()
     run.budget.charge(iterations=1)
-    run.log("train", _totals(run) | measured.summary() | run.algorithm.diagnostics(), dict(measured.seconds))
+    run.log("train", _totals(run) | measured.summary() | run.algorithm.diagnostics() | _worker_counts(run), dict(measured.seconds))
 
 
 def _learn(run: TrainingRun, turns: TurnBatch, measured: IterationMetrics) -> None:
@@ -168,9 +181,14 @@ async def _evaluate_if_due(run: TrainingRun, last: bool = False) -> None:
     settings = run.config.evaluation
     started = time.perf_counter()
     sampling = Sampling(temperature=settings.temperature, max_new_tokens=run.max_new_tokens)
-    metrics = await evaluate(run.environment, run.engine.rollout, run.evaluation_tasks, run.streams, sampling, run.max_turns)
+    metrics = await evaluate(run.environment, run.engine.rollout, run.evaluation_tasks, run.streams, sampling, run.max_turns, workers=run.workers)
     run.next_evaluation = (spent // settings.every_env_steps + 1) * settings.every_env_steps
     run.log("eval", _totals(run) | metrics, {"evaluation": time.perf_counter() - started})
+
+
+def _worker_counts(run: TrainingRun) -> Metrics:
+    """What environment workers have crashed, and which episodes went on elsewhere, since the last row; nothing where there are no workers."""
+    return {} if run.workers is None else run.workers.take_counts()
 
 
 def _totals(run: TrainingRun) -> Metrics:

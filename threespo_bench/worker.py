@@ -27,9 +27,8 @@ from threespo_bench.host import PluginHost
 from threespo_bench.outcome import Outcome, failure
 from threespo_bench.recorder import NoProgress, Progress
 from threespo_bench.store import RunStore
+from threespo_bench.threads import ONE_THREAD
 from threespo_bench.training import TrainingRun
-
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 @dataclass(frozen=True)

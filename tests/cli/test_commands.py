@@ -58,7 +58,9 @@ def test_list() -> None:
         "household",
         "alfworld",
         "embedded",
+        "webshop",
         "household_tiny, household-tiny",
+        "webshop_tiny, webshop-tiny",
         "mlflow",
         f"threespo-bench {__version__}",
     ):
@@ -102,6 +104,7 @@ def test_listing_takes_little_longer_than_python_itself() -> None:
         ("3spo", ["arXiv:2606.09961", "needs", "restore", "paper", "threespo (used unless another is named)", "algorithm.max_samples"]),
         ("alfworld", ["env.games", "env.template", "by snapshots"]),
         ("embedded", ["engine.device", "offers", "reference"]),
+        ("webshop", ["env.products", "env.reward", "by snapshots"]),
         ("household-tiny", ["model=household_tiny"]),
         ("mlflow", ["tracker."]),
         ("run", ["budget.env_steps", "evaluation.episodes", "seed"]),

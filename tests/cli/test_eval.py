@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.runner import toy_bench
 
 
 @pytest.fixture
@@ -33,6 +36,16 @@ def test_the_run_s_own_seed_gives_the_run_s_own_evaluation(call, run: Path) -> N
         assert found[name]["mean"] == pytest.approx(recorded[name]), name
     assert found["invalid_actions"]["mean"] == pytest.approx(1 - recorded["valid_actions"])
     assert found["success"]["episodes"] == 4 and found["success"]["std"] is None
+
+
+def test_a_score_is_shown_where_there_is_one(call, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = toy_bench.Corridor.step
+    monkeypatch.setattr(toy_bench.Corridor, "step", lambda self, command: replace(step(self, command), score=0.75))
+    assert results(call("eval", str(run), "--format", "json")[1])["score"]["mean"] == pytest.approx(0.75)
+    assert "\nscore,4,0.75,0.75,0.75,0.75,0.0\n" in call("eval", str(run), "--format", "csv")[1]
+    assert any("score" in line and "75.0%" in line for line in call("eval", str(run))[1].splitlines())
+    monkeypatch.undo()
+    assert "score" not in call("eval", str(run))[1]
 
 
 def test_several_seeds(call, run: Path) -> None:

@@ -283,6 +283,49 @@ class Moody(HouseholdEnvironment):
         return replace(step, observation=replace(step.observation, text=f"{Moody.count}"))
 
 
+class ScoresTooHigh(HouseholdEnvironment):
+    def step(self, command: str) -> Step:
+        return replace(super().step(command), score=1.5)
+
+
+class RendersItsWorld(HouseholdEnvironment):
+    def render(self, context: PromptContext) -> list[Message]:
+        return [{"role": "user", "content": "new" if self._live is None else self.anchor("obs")}]
+
+
+class ParsesByItsWorld(HouseholdEnvironment):
+    def parse(self, response: str, observation: Observation) -> Action:
+        action = super().parse(response, observation)
+        return action if self._live is not None else replace(action, command=action.command + "!")
+
+
+class ListsNothing(HouseholdEnvironment):
+    """It does not list its commands; ``known`` is what it says of one all the same."""
+
+    known: bool | None = False
+
+    def reset(self, task: Task, seed: int) -> Observation:
+        return replace(super().reset(task, seed), admissible=())
+
+    def step(self, command: str) -> Step:
+        step = super().step(command)
+        return replace(step, observation=replace(step.observation, admissible=()), score=0.25)
+
+    def restore(self, snapshot: Any) -> Observation:
+        return replace(super().restore(snapshot), admissible=())
+
+    def parse(self, response: str, observation: Observation) -> Action:
+        return replace(super().parse(response, observation), admissible=self.known)
+
+
+class KnowsTooMuch(ListsNothing):
+    known = True
+
+
+def test_a_command_may_be_known_to_be_none_where_none_is_listed() -> None:
+    check_environment(ListsNothing(ListsNothing.Config()))
+
+
 class SharesItsGame(HouseholdEnvironment):
     def spawn(self) -> HouseholdEnvironment:
         return self
@@ -299,6 +342,10 @@ class SharesItsGame(HouseholdEnvironment):
         (OddMessages, "a message has the keys"),
         (Moody, "gave another episode"),
         (SharesItsGame, "changed this one"),
+        (ScoresTooHigh, "a score is 1.5"),
+        (RendersItsWorld, r"render\(\) depends on the live episode"),
+        (ParsesByItsWorld, "depends on the live episode"),
+        (KnowsTooMuch, "says admissible=True"),
     ],
 )
 def test_a_breach_by_an_environment_is_named(environment: type, complaint: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import pickle
 
@@ -25,12 +26,12 @@ def said(text: str) -> Generation:
 
 
 def play(episode: Episode, commands: str) -> list[PlayedTurn]:
-    return [episode.act(said(command)) for command in commands]
+    return [asyncio.run(episode.act(said(command))) for command in commands]
 
 
 def line(max_turns: int) -> Episode:
     episode = Episode(ScriptedEnvironment(LINE, "a"), max_turns, "state")
-    episode.start(TASK, seed=0)
+    asyncio.run(episode.start(TASK, seed=0))
     return episode
 
 
@@ -63,9 +64,9 @@ def test_turns_tell_what_happened() -> None:
 def test_the_history_holds_commands_and_never_the_reasoning() -> None:
     environment = household(template="verl_agent")
     episode = Episode(environment, 30, "state")
-    episode.start(environment.tasks("train")[0], seed=0)
+    asyncio.run(episode.start(environment.tasks("train")[0], seed=0))
     command = episode.state.observation.admissible[0]
-    turn = episode.act(said(f"<think>I wonder about zebras.</think><action>{command}</action>"))
+    turn = asyncio.run(episode.act(said(f"<think>I wonder about zebras.</think><action>{command}</action>")))
     assert turn.action.command == command
     assert episode.state.history[-1].command == command
     prompt = episode.prompt()[-1]["content"]
@@ -76,10 +77,10 @@ def test_the_history_holds_commands_and_never_the_reasoning() -> None:
 def test_an_answer_that_is_no_command_is_a_turn_like_any_other() -> None:
     environment = household()
     episode = Episode(environment, 30, "state")
-    episode.start(environment.tasks("train")[0], seed=0)
+    asyncio.run(episode.start(environment.tasks("train")[0], seed=0))
     for answer in ("", "dance with the fridge", "look " * 300):
         before = episode.state.anchor
-        turn = episode.act(said(answer))
+        turn = asyncio.run(episode.act(said(answer)))
         assert not turn.action.valid
         assert (turn.next_anchor, turn.reward) == (before, 0.0)
 
@@ -90,19 +91,19 @@ def test_going_back_gives_the_same_future(kind: type[HouseholdEnvironment]) -> N
     task = environment.tasks("train")[3]
     commands = environment.load_game(task).walkthrough
     episode = Episode(environment, 30, "state")
-    episode.start(task, seed=5)
+    asyncio.run(episode.start(task, seed=5))
     states, prompts, turns = [episode.state], [episode.prompt()], []
     for command in commands:
-        turns.append(episode.act(said(command)))
+        turns.append(asyncio.run(episode.act(said(command))))
         states.append(episode.state)
         prompts.append(episode.prompt())
     assert turns[-1].success
     for place in (2, 0, len(commands), 1):
-        episode.restore(states[place])
+        asyncio.run(episode.restore(states[place]))
         assert episode.state is states[place]
-        assert (episode.prompt(), episode.key("obs")) == (prompts[place], states[place].observation.text)
+        assert (episode.prompt(), asyncio.run(episode.key("obs"))) == (prompts[place], states[place].observation.text)
         assert episode.ended == (place == len(commands))
-        again = [dataclasses.replace(episode.act(said(command)), generation=turns[0].generation) for command in commands[place:]]
+        again = [dataclasses.replace(asyncio.run(episode.act(said(command))), generation=turns[0].generation) for command in commands[place:]]
         assert again == [dataclasses.replace(turn, generation=turns[0].generation) for turn in turns[place:]]
 
 
@@ -112,12 +113,12 @@ def test_replaying_and_snapshots_lead_to_the_same_states() -> None:
         environment = household(kind)
         task = environment.tasks("train")[1]
         episode = Episode(environment, 30, "state")
-        episode.start(task, seed=0)
+        asyncio.run(episode.start(task, seed=0))
         root = episode.state
         seen = []
         for command in root.observation.admissible:
-            episode.restore(root)
-            turn = episode.act(said(command))
+            asyncio.run(episode.restore(root))
+            turn = asyncio.run(episode.act(said(command)))
             seen.append((turn.next_observation, turn.next_anchor, episode.state.observation.admissible))
         played.append(seen)
     assert played[0] == played[1]
@@ -128,14 +129,14 @@ def test_a_state_is_valid_in_another_episode_and_process() -> None:
     environment = household()
     task = environment.tasks("train")[2]
     first, second = (Episode(environment, 30, "state") for _ in range(2))
-    first.start(task, seed=0)
-    second.start(task, seed=0)
+    asyncio.run(first.start(task, seed=0))
+    asyncio.run(second.start(task, seed=0))
     for command in environment.load_game(task).walkthrough[:2]:
-        first.act(said(command))
-    second.restore(pickle.loads(pickle.dumps(first.state)))
+        asyncio.run(first.act(said(command)))
+    asyncio.run(second.restore(pickle.loads(pickle.dumps(first.state))))
     assert second.prompt() == first.prompt()
     rest = environment.load_game(task).walkthrough[2:]
-    assert [second.act(said(command)) for command in rest][-1].success
+    assert [asyncio.run(second.act(said(command))) for command in rest][-1].success
 
 
 class Forgetful(ScriptedEnvironment):
@@ -154,11 +155,11 @@ class Forgetful(ScriptedEnvironment):
 
 def test_a_replay_that_shows_something_else_is_an_error() -> None:
     episode = Episode(Forgetful(LINE, "a"), 10, "state")
-    episode.start(TASK, seed=0)
-    episode.act(said("0"))
+    asyncio.run(episode.start(TASK, seed=0))
+    asyncio.run(episode.act(said("0")))
     state = episode.state
     with pytest.raises(DataError, match="Forgetful is not deterministic: replaying 1 commands of scripted") as failure:
-        episode.restore(state)
+        asyncio.run(episode.restore(state))
     assert "snapshot()" in failure.value.fix
 
 
@@ -179,9 +180,9 @@ def test_a_reward_that_is_no_number_is_an_error_and_not_zero(reward: object) -> 
     environment = Paying(LINE, "a")
     environment.pay = reward
     episode = Episode(environment, 10, "state")
-    episode.start(TASK, seed=0)
+    asyncio.run(episode.start(TASK, seed=0))
     with pytest.raises(DataError, match=r"Paying gave the reward .* for the command '0' in scripted"):
-        episode.act(said("0"))
+        asyncio.run(episode.act(said("0")))
 
 
 @pytest.mark.parametrize("reward", [0, 1, True, np.float32(0.5), np.int64(3)])
@@ -189,5 +190,5 @@ def test_any_real_number_is_a_reward(reward: object) -> None:
     environment = Paying(LINE, "a")
     environment.pay = reward
     episode = Episode(environment, 10, "state")
-    episode.start(TASK, seed=0)
-    assert episode.act(said("0")).reward == reward
+    asyncio.run(episode.start(TASK, seed=0))
+    assert asyncio.run(episode.act(said("0"))).reward == reward

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from tests.rollout.players import Drawing, Knowing, Player, household
 from threespo_bench.contracts.engine import Sampling
-from threespo_bench.contracts.environment import Task
+from threespo_bench.contracts.environment import Step, Task
 from threespo_bench.rollout.evaluation import evaluate
 from threespo_bench.seeding import Streams
 from threespo_envs.household.environment import HouseholdEnvironment
@@ -41,6 +42,22 @@ def test_a_time_out_is_no_success() -> None:
     metrics = run(environment, Drawing(), environment.tasks("valid_unseen"), max_turns=1)
     assert (metrics["success"], metrics["truncated"], metrics["turns"]) == (0, 1, 1)
     assert 0.6 < metrics["valid_actions"] < 1
+
+
+class Scored(HouseholdEnvironment):
+    """It tells how well it went of the tasks that were won."""
+
+    def step(self, command: str) -> Step:
+        step = super().step(command)
+        return replace(step, score=0.75 if step.success else None)
+
+
+def test_the_score_is_that_of_the_last_turn_and_none_counts_as_nothing() -> None:
+    environment = household(Scored)
+    tasks = environment.tasks("valid_unseen")
+    assert run(environment, Knowing(environment, tasks[:4]), tasks)["score"] == pytest.approx(0.75 * 4 / 12)
+    assert "score" not in run(environment, Drawing(), tasks, max_turns=1)
+    assert "score" not in run(household(), Drawing(), tasks[:2])
 
 
 def test_the_same_noise_every_time_whatever_is_evaluated_beside() -> None:

@@ -18,7 +18,7 @@ from threespo_bench.rollout.playing import play, play_turn, with_next_prompt
 
 def started(run: RolloutContext) -> Episode:
     episode = Episode(run.environment, run.max_turns, run.anchor)
-    episode.start(run.tasks[0], 0)
+    asyncio.run(episode.start(run.tasks[0], 0))
     return episode
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from threespo_bench.policies.opened import OpenedPolicy
 
 FORMATS = ("table", "json", "csv")
-_SHARES = ("success", "invalid_actions", "truncated")
+_SHARES = ("success", "invalid_actions", "truncated", "score")
 _EPILOG = """\
 CHECKPOINT is a run folder (its newest checkpoint is taken), a folder under its checkpoints, a Hugging Face folder, a LoRA adapter's folder,
 a checkpoint of verl, or a model that `list` shows. Every seed plays the same tasks with other sampling noise; mean and standard deviation

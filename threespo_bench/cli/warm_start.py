@@ -16,7 +16,8 @@ from threespo_bench.host import Contribution
 _FINE_TUNING = "threespo_plugins.models.fine_tuning"
 _EPILOG = """\
 household_tiny and webshop_tiny are made from nothing; smollm2, or the model in a Hugging Face folder, is fine-tuned on episodes that an oracle plays in the
-household, in the games of ALFWorld or in WebShop. --env, --episodes and --steps are short for env=, episodes= and steps=, of which a model has those that make sense for it.
+household, in the games of ALFWorld or in WebShop. --env, --episodes and --steps are short for env=, episodes= and steps=, of which a model has those that
+make sense for it.
 
 threespo-bench warm-start --out my-model --seed 1
 

@@ -65,9 +65,16 @@ class Generation:
 
 
 class RolloutEngine(ABC):
-    """Generates responses. ``version`` is the policy version whose weights it holds."""
+    """Generates responses.
+
+    Attributes:
+        version: the policy version whose weights it holds.
+        gathers: it makes one batch of all requests that wait, and nothing else goes on meanwhile. It is then not asked while an environment in another
+            process is being waited for, so that batches are as large as they can be, and the same wherever environments live.
+    """
 
     version: int
+    gathers: bool = False
 
     @abstractmethod
     async def generate(self, messages: list[Message], seed: int, sampling: Sampling, prefix: Sequence[int] = ()) -> Generation:

@@ -40,12 +40,17 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The answer to one action. ``terminated`` (the task ended), ``success`` (it ended well) and truncation (the host's) are three things."""
+    """The answer to one action. ``terminated`` (the task ended), ``success`` (it ended well) and truncation (the host's) are three things.
+
+    Attributes:
+        score: how well the task ended, from 0 to 1, beside ``success``; None where the environment has no such measure.
+    """
 
     observation: Observation
     reward: float
     terminated: bool
     success: bool
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,8 @@ class Action:
     Attributes:
         command: the text sent to the environment (always a string; may be empty).
         well_formed: the response kept to the output format.
-        admissible: the command is one of the observation's admissible commands; None if the environment lists none.
+        admissible: the command is one of the observation's admissible commands. Where it lists none: None, or False for a command that the environment
+            knows to be none.
         reason: why the response is not well-formed (a short stable name), empty if it is.
     """
 
@@ -149,11 +155,14 @@ class Environment(ABC):
 
     @abstractmethod
     def render(self, context: PromptContext) -> list[Message]:
-        """The prompt for the present turn."""
+        """The prompt for the present turn: made of ``context`` and the options only, because the live episode may be in another process."""
 
     @abstractmethod
     def parse(self, response: str, observation: Observation) -> Action:
-        """Read an action from a response. Never raises."""
+        """Read an action from a response, by the observation and the options only (see :meth:`render`). Never raises."""
+
+    def close(self) -> None:
+        """Let go of what is held outside Python's memory: of a live episode, when nobody needs it any more; of the family, at the end. Never raises."""
 
     def digest(self) -> str:
         """A digest of the data and versions that tasks, observations and prompts depend on; recorded in the manifest."""

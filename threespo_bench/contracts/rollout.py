@@ -28,17 +28,23 @@ class RolloutOptions:
         max_turns: the step limit of an episode; null takes the environment's.
         max_new_tokens: the length limit of a response; null takes the environment's.
         stall_seconds: a run in which no response comes for so long, and no update is under way, fails.
+        environment_workers: processes in which episodes live; 0 plays them in the process of the run.
+        environment_timeout: seconds that a step in such a process may take; one that takes longer costs the process, and is tried again in a fresh one.
     """
 
     max_turns: int | None = None
     max_new_tokens: int | None = None
     stall_seconds: float = 3600.0
+    environment_workers: int = 0
+    environment_timeout: float = 300.0
 
     def validate(self) -> None:
         """Raises UsageError naming the key for a value out of range."""
         require(self.max_turns is None or self.max_turns >= 1, "max_turns", self.max_turns, ">= 1, or null")
         require(self.max_new_tokens is None or self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, ">= 1, or null")
         require(self.stall_seconds > 0, "stall_seconds", self.stall_seconds, "> 0")
+        require(self.environment_workers >= 0, "environment_workers", self.environment_workers, ">= 0")
+        require(self.environment_timeout > 0, "environment_timeout", self.environment_timeout, "> 0")
 
 
 @dataclass(frozen=True)
@@ -121,11 +127,13 @@ class RolloutServer(ABC):
         Config: options under ``rollout.``, a subclass of :class:`RolloutOptions`.
         capabilities: those of :data:`ROLLOUT_CAPABILITIES` that it has. Every server takes a prompt of any tokens, so ``prefix`` is one.
         deterministic: equal requests are answered equally bit for bit, whatever else is asked at the same time.
+        gathers: as that of a :class:`RolloutEngine`.
     """
 
     Config: ClassVar[type[RolloutOptions]]
     capabilities: ClassVar[frozenset[str]] = frozenset({"prefix"})
     deterministic: ClassVar[bool] = False
+    gathers: bool = False
 
     def __init__(self, config: Any, model: ServedModel) -> None:
         self.config, self.model = config, model

@@ -14,6 +14,7 @@ from threespo_bench.seeding import Streams
 
 if TYPE_CHECKING:
     from threespo_bench.contracts.algorithm import Algorithm
+    from threespo_bench.rollout.environment_workers import EnvironmentWorkers
     from threespo_bench.turns import TurnBatch
 
 
@@ -34,6 +35,7 @@ class RolloutContext:
         pool: all training tasks, for samplers that choose by themselves.
         keep_next_prompt: record the prompt that the episode would have gone on with, in the column ``next_prompt_ids`` (algorithms with values).
         tick: called after every environment step, for the progress display.
+        workers: the processes in which episodes live; None for this one. :func:`threespo_bench.rollout.playing.begin` starts an episode in the right place.
     """
 
     environment: Environment
@@ -48,6 +50,7 @@ class RolloutContext:
     pool: Sequence[Task] = ()
     keep_next_prompt: bool = False
     tick: Callable[[], None] = lambda: None
+    workers: EnvironmentWorkers | None = None
 
 
 class Sampler(ABC):

@@ -23,7 +23,7 @@ class Measured:
     """One quantity.
 
     Attributes:
-        name: ``success``, ``success/<kind of task>``, ``turns``, ``invalid_actions``, ``truncated``, ``return``.
+        name: ``success``, ``success/<kind of task>``, ``turns``, ``invalid_actions``, ``truncated``, ``return``, and ``score`` where the environment gives one.
         episodes: played for each seed. values: one for each seed, the mean over these episodes.
     """
 
@@ -49,11 +49,12 @@ def evaluate_seeds(policy: OpenedPolicy, tasks: Sequence[Task], seeds: Sequence[
         ended: called after every episode.
 
     Returns:
-        Success over all and by kind of task, then turns, share of invalid actions, share of truncated episodes, and return.
+        Success over all and by kind of task, then turns, share of invalid actions, share of truncated episodes, return, and the score if there is one.
     """
 
     async def rows_of_seeds() -> list[dict[str, float]]:
-        return [await evaluate(policy.environment, policy.engine.rollout, tasks, Streams(seed), policy.sampling, policy.max_turns, ended) for seed in seeds]
+        common = (policy.sampling, policy.max_turns, ended, policy.workers)
+        return [await evaluate(policy.environment, policy.engine.rollout, tasks, Streams(seed), *common) for seed in seeds]
 
     rows = asyncio.run(rows_of_seeds())
     kinds = Counter(task.kind for task in tasks)
@@ -61,7 +62,8 @@ def evaluate_seeds(policy: OpenedPolicy, tasks: Sequence[Task], seeds: Sequence[
     measured += [Measured(f"success/{kind}", kinds[kind], tuple(row[f"success/{kind}"] for row in rows)) for kind in sorted(kinds)]
     invalid = tuple(1.0 - row["valid_actions"] for row in rows)
     measured += [Measured("turns", len(tasks), tuple(row["turns"] for row in rows)), Measured("invalid_actions", len(tasks), invalid)]
-    return measured + [Measured(name, len(tasks), tuple(row[name] for row in rows)) for name in ("truncated", "return")]
+    further = ["truncated", "return"] + ["score"] * any("score" in row for row in rows)
+    return measured + [Measured(name, len(tasks), tuple(row.get(name, 0.0) for row in rows)) for name in further]
 
 
 def as_json(about: dict[str, Any], measured: Sequence[Measured]) -> str:

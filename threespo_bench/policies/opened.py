@@ -18,6 +18,7 @@ from threespo_bench.contracts.rollout import Rollout
 from threespo_bench.errors import DataError, UsageError
 from threespo_bench.host import PluginHost
 from threespo_bench.policies.source import RUN, Source, model_folder
+from threespo_bench.rollout.environment_workers import EnvironmentWorkers, start_workers
 
 LITERATURE_SPLITS = {"eval_in_distribution": "valid_seen", "eval_out_of_distribution": "valid_unseen"}
 """What the literature on ALFWorld calls its two evaluation splits, and what most environments call such splits here."""
@@ -30,6 +31,7 @@ class OpenedPolicy:
     Attributes:
         algorithm: of a run, with its state at the checkpoint; None for a policy without a run.
         anchor: the kind of state key to play with.
+        workers: the processes in which episodes live; None for this one.
     """
 
     source: Source
@@ -38,6 +40,7 @@ class OpenedPolicy:
     environment: Environment
     algorithm: Algorithm | None
     anchor: str
+    workers: EnvironmentWorkers | None = None
 
     @property
     def max_turns(self) -> int:
@@ -62,7 +65,13 @@ def open_policy(source: Source, config: RunConfig, host: PluginHost, environment
         if algorithm is not None:
             restore(source, engine, algorithm)
         anchor = environment.anchors[0] if algorithm is None else _anchor(algorithm, environment)
-        yield OpenedPolicy(source, config, engine, environment, algorithm, anchor)
+        workers = start_workers(environment, config.rollout.options)
+        try:
+            yield OpenedPolicy(source, config, engine, environment, algorithm, anchor, workers)
+        finally:
+            if workers is not None:
+                workers.close()
+            environment.close()
 
 
 @contextmanager

@@ -48,8 +48,8 @@ class Player:
 
     def __init__(self, policy: OpenedPolicy, task: Task, seed: int, loop: asyncio.Runner) -> None:
         self._policy, self._task, self._streams, self._loop = policy, task, Streams(seed), loop
-        self._episode = Episode(policy.environment, policy.max_turns, policy.anchor)
-        self._episode.start(task, self._streams.integer("evaluation/reset", task.key))
+        self._episode = Episode(policy.environment, policy.max_turns, policy.anchor, policy.workers)
+        loop.run(self._episode.start(task, self._streams.integer("evaluation/reset", task.key)))
         self._turns: list[PlayedTurn] = []
 
     @property
@@ -77,11 +77,11 @@ class Player:
         if typed:
             nothing = Generation(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32), typed, -1, True)
             admissible = self._episode.state.observation.admissible
-            turn = self._episode.act(nothing, Action(typed, True, typed in admissible if admissible else None))
+            turn = self._loop.run(self._episode.act(nothing, Action(typed, True, typed in admissible if admissible else None)))
         else:
             seed = self._streams.integer("evaluation/sample", self._task.key, len(self._turns))
             generation = self._loop.run(self._policy.engine.rollout.generate(self._episode.prompt(), seed, self._policy.sampling))
-            turn = self._episode.act(generation)
+            turn = self._loop.run(self._episode.act(generation))
         self._turns.append(turn)
         text = turn.generation.text
         thought = _THOUGHT.search(text)

@@ -21,7 +21,7 @@ from threespo_bench.contracts.environment import Task
 from threespo_bench.contracts.sampler import RolloutContext, Sampler
 from threespo_bench.rollout.batching import make_batch
 from threespo_bench.rollout.episode import Episode, EpisodeState, PlayedTurn
-from threespo_bench.rollout.playing import with_next_prompt
+from threespo_bench.rollout.playing import begin, with_next_prompt
 from threespo_bench.turns import TurnBatch, object_column
 
 
@@ -74,18 +74,27 @@ class Child:
 
 
 class SearchTree:
-    """The search of one task: the stack, the states already expanded, and what was spent."""
+    """The search of one task: the stack, the states already expanded, and what was spent.
 
-    def __init__(self, context: RolloutContext, place: int, task: Task, settings: AdaptiveTreeSampler) -> None:
-        self._context, self._task, self._settings = context, task, settings
-        self._episode = Episode(context.environment, context.max_turns, context.anchor)
-        self._episode.start(task, context.streams.integer("reset", task.key))
-        state = self._episode.state
-        self._following = Node(f"{context.iteration}/{place}", state, (state.anchor,), (self._search_key(),))
-        self._stack = [self._following]
+    Args:
+        episode: at ``root``, the state that the search begins with.
+    """
+
+    def __init__(self, context: RolloutContext, task: Task, settings: AdaptiveTreeSampler, episode: Episode, root: Node) -> None:
+        self._context, self._task, self._settings, self._episode = context, task, settings, episode
+        self._following = root
+        self._stack = [root]
         self._expanded: set[str] = set()
         self._steps = self._leaves = 0
         self._solved = self._over = False
+
+    @classmethod
+    async def plant(cls, context: RolloutContext, place: int, task: Task, settings: AdaptiveTreeSampler) -> SearchTree:
+        """A tree whose root is the beginning of ``task``."""
+        episode = await begin(context, task)
+        state = episode.state
+        root = Node(f"{context.iteration}/{place}", state, (state.anchor,), (await episode.key(settings.search_key),))
+        return cls(context, task, settings, episode, root)
 
     def pop(self, algorithm: TreeAlgorithm, seen: Counter[str]) -> tuple[Node, int] | None:
         """The next state to expand and its number of samples; None when the search is over."""
@@ -119,17 +128,18 @@ class SearchTree:
     async def expand(self, node: Node, count: int) -> list[Child]:
         """Sample ``count`` actions in ``node`` and carry each out from a restored copy of the state."""
         context, episode = self._context, self._episode
-        episode.restore(node.state)
+        await episode.restore(node.state)
         prompt = episode.prompt()
         seeds = [context.streams.integer("sample", node.node_id, i) for i in range(count)]
         generations = await asyncio.gather(*(context.engine.generate(prompt, seed, context.sampling) for seed in seeds))
         children = []
         for i, generation in enumerate(generations):
-            episode.restore(node.state)
-            turn = episode.act(generation)
+            await episode.restore(node.state)
+            turn = await episode.act(generation)
             if context.keep_next_prompt and not turn.terminated:
                 turn = with_next_prompt(context, episode, turn)
-            reached = Node(f"{node.node_id}/{i}", episode.state, (*node.keys, turn.next_anchor), (*node.places, self._search_key()))
+            place = await episode.key(self._settings.search_key)
+            reached = Node(f"{node.node_id}/{i}", episode.state, (*node.keys, turn.next_anchor), (*node.places, place))
             children.append(Child(node, turn, reached))
             self._leaves += episode.ended
             self._solved |= turn.success
@@ -142,9 +152,6 @@ class SearchTree:
         """Put the children that did not end on the stack, the best-ranked on top."""
         order = np.argsort(-rank, kind="stable")  # D14: among equals the lower sample index comes first
         self._stack.extend(children[i].node for i in order[::-1] if not children[i].node.state.ended)
-
-    def _search_key(self) -> str:
-        return self._episode.key(self._settings.search_key)
 
 
 class AdaptiveTreeSampler(Sampler):
@@ -166,7 +173,7 @@ class AdaptiveTreeSampler(Sampler):
         """One batch per wave; its rows are the children, grouped by the state they were sampled in."""
         assert isinstance(algorithm, TreeAlgorithm)
         self._seen.clear()
-        trees = [SearchTree(context, place, task, self) for place, task in enumerate(context.tasks)]
+        trees = await asyncio.gather(*(SearchTree.plant(context, place, task, self) for place, task in enumerate(context.tasks)))
         while not context.budget.exhausted():
             popped = [(tree, node) for tree in trees if (node := tree.pop(algorithm, self._seen)) is not None]
             if not popped:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from threespo_bench.contracts.engine import RolloutEngine, Sampling
 from threespo_bench.contracts.environment import Environment, Task
+from threespo_bench.rollout.environment_workers import EnvironmentWorkers, in_step
 from threespo_bench.rollout.episode import Episode, PlayedTurn
 from threespo_bench.seeding import Streams
 
@@ -20,14 +21,18 @@ async def evaluate(
     sampling: Sampling,
     max_turns: int,
     ended: Callable[[], None] = lambda: None,
+    workers: EnvironmentWorkers | None = None,
 ) -> dict[str, float]:
     """Play every task once. Returns success and return as means over episodes, success by kind of task, and the mean number of turns.
 
-    ``ended`` is called after every episode.
+    ``score`` is there if an episode has one: the mean over episodes of that of their last turn, where none counts as 0.
+
+    ``ended`` is called after every episode. Episodes live in ``workers``, or in this process.
     """
+    engine = in_step(workers, engine)
 
     async def play(task: Task) -> list[PlayedTurn]:
-        turns = await _play(environment, engine, task, streams, sampling, max_turns)
+        turns = await _play(environment, engine, task, streams, sampling, max_turns, workers)
         ended()
         return turns
 
@@ -44,14 +49,25 @@ async def evaluate(
         "valid_actions": sum(turn.action.valid for turn in all_turns) / len(all_turns),
         "episodes_evaluated": count,
     }
+    scores = [turns[-1].score for turns in episodes]
+    if any(score is not None for score in scores):
+        metrics["score"] = sum(score or 0.0 for score in scores) / count
     return metrics | {f"success/{kind}": sum(won) / len(won) for kind, won in sorted(by_kind.items())}
 
 
-async def _play(environment: Environment, engine: RolloutEngine, task: Task, streams: Streams, sampling: Sampling, max_turns: int) -> list[PlayedTurn]:
-    episode = Episode(environment, max_turns, environment.anchors[0])
-    episode.start(task, streams.integer("evaluation/reset", task.key))
+async def _play(
+    environment: Environment,
+    engine: RolloutEngine,
+    task: Task,
+    streams: Streams,
+    sampling: Sampling,
+    max_turns: int,
+    workers: EnvironmentWorkers | None,
+) -> list[PlayedTurn]:
+    episode = Episode(environment, max_turns, environment.anchors[0], workers)
+    await episode.start(task, streams.integer("evaluation/reset", task.key))
     turns: list[PlayedTurn] = []
     while not episode.ended:
         seed = streams.integer("evaluation/sample", task.key, len(turns))
-        turns.append(episode.act(await engine.generate(episode.prompt(), seed, sampling)))
+        turns.append(await episode.act(await engine.generate(episode.prompt(), seed, sampling)))
     return turns

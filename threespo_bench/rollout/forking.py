@@ -6,10 +6,8 @@ from threespo_bench.contracts.sampler import RolloutContext
 from threespo_bench.rollout.episode import Episode, EpisodeState
 
 
-def fork(context: RolloutContext, state: EpisodeState) -> Episode:
+async def fork(context: RolloutContext, state: EpisodeState) -> Episode:
     """A live episode of its own that stands at ``state``."""
-    episode = Episode(context.environment, context.max_turns, context.anchor)
-    if context.environment.can_restore:
-        episode.start(state.task, state.seed)  # a snapshot belongs to a task, which the new live copy must have loaded
-    episode.restore(state)
+    episode = Episode(context.environment, context.max_turns, context.anchor, context.workers)
+    await episode.restore(state)
     return episode

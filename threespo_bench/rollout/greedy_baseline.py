@@ -13,8 +13,8 @@ from threespo_bench.contracts.engine import Sampling
 from threespo_bench.contracts.environment import Task
 from threespo_bench.contracts.sampler import RolloutContext, Sampler
 from threespo_bench.rollout.batching import make_batch
-from threespo_bench.rollout.episode import Episode, PlayedTurn
-from threespo_bench.rollout.playing import play
+from threespo_bench.rollout.episode import PlayedTurn
+from threespo_bench.rollout.playing import begin, play
 from threespo_bench.turns import TurnBatch
 
 
@@ -61,6 +61,4 @@ async def _greedy(context: RolloutContext, place: int) -> list[PlayedTurn]:
 
 
 async def _play(context: RolloutContext, task: Task, sampling: Sampling, stream: str, *keys: int) -> list[PlayedTurn]:
-    episode = Episode(context.environment, context.max_turns, context.anchor)
-    episode.start(task, context.streams.integer("reset", task.key))
-    return await play(context, episode, lambda turn: context.streams.integer(stream, *keys, turn), sampling)
+    return await play(context, await begin(context, task), lambda turn: context.streams.integer(stream, *keys, turn), sampling)

@@ -9,8 +9,8 @@ from threespo_bench.contracts.algorithm import Algorithm
 from threespo_bench.contracts.environment import Task
 from threespo_bench.contracts.sampler import RolloutContext, Sampler
 from threespo_bench.rollout.batching import make_batch
-from threespo_bench.rollout.episode import Episode, PlayedTurn
-from threespo_bench.rollout.playing import play
+from threespo_bench.rollout.episode import PlayedTurn
+from threespo_bench.rollout.playing import begin, play
 from threespo_bench.turns import TurnBatch
 
 
@@ -39,6 +39,4 @@ class GroupedSampler(Sampler):
 
 
 async def _play(context: RolloutContext, place: int, task: Task, branch: int) -> list[PlayedTurn]:
-    episode = Episode(context.environment, context.max_turns, context.anchor)
-    episode.start(task, context.streams.integer("reset", task.key))
-    return await play(context, episode, lambda turn: context.streams.integer("sample", context.iteration, place, branch, turn))
+    return await play(context, await begin(context, task), lambda turn: context.streams.integer("sample", context.iteration, place, branch, turn))

@@ -20,7 +20,7 @@ from threespo_bench.errors import UsageError
 from threespo_bench.rollout.batching import make_batch
 from threespo_bench.rollout.episode import Episode, EpisodeState, PlayedTurn
 from threespo_bench.rollout.forking import fork
-from threespo_bench.rollout.playing import play, play_turn
+from threespo_bench.rollout.playing import begin, play, play_turn
 from threespo_bench.turns import TurnBatch
 
 Cut = tuple[int, int]
@@ -187,8 +187,7 @@ def _token_values(shape: tuple[int, ...], episodes: Sequence[PlayedEpisode], est
 
 async def _play(context: RolloutContext, place: int, task: Task, branch: int) -> PlayedEpisode:
     """One episode to its end; its random numbers are those of the sampler ``grouped``."""
-    episode = Episode(context.environment, context.max_turns, context.anchor)
-    episode.start(task, context.streams.integer("reset", task.key))
+    episode = await begin(context, task)
     played = PlayedEpisode(place, branch, [], [])
     while not episode.ended:
         played.states.append(episode.state)
@@ -220,7 +219,7 @@ async def _continue(context: RolloutContext, point: ForkPoint, number: int) -> f
     def seed_of(turn: int) -> int:
         return context.streams.integer("continuation", point.name, number, turn)
 
-    episode = fork(context, point.state)
+    episode = await fork(context, point.state)
     turns = [await _finish_response(context, episode, point.prefix, seed_of(0))] if point.prefix else []
     begun = len(turns)
     turns += await play(context, episode, lambda turn: seed_of(begun + turn))
@@ -230,7 +229,7 @@ async def _continue(context: RolloutContext, point: ForkPoint, number: int) -> f
 async def _finish_response(context: RolloutContext, episode: Episode, prefix: Sequence[int], seed: int) -> PlayedTurn:
     """One turn whose response begins with ``prefix``; only the new tokens are charged."""
     generation = await context.engine.generate(episode.prompt(), seed, context.sampling, prefix=prefix)
-    turn = episode.act(generation)
+    turn = await episode.act(generation)
     context.budget.charge(env_steps=1, tokens=len(generation.token_ids), prompt_tokens=len(generation.prompt_ids))
     context.tick()
     return turn

@@ -6,8 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from threespo_bench.contracts.engine import Sampling
+from threespo_bench.contracts.environment import Task
 from threespo_bench.contracts.sampler import RolloutContext
 from threespo_bench.rollout.episode import Episode, PlayedTurn
+
+
+async def begin(context: RolloutContext, task: Task) -> Episode:
+    """An episode at the beginning of ``task``. All episodes of a task begin alike."""
+    episode = Episode(context.environment, context.max_turns, context.anchor, context.workers)
+    await episode.start(task, context.streams.integer("reset", task.key))
+    return episode
 
 
 async def play(context: RolloutContext, episode: Episode, seed_of: Callable[[int], int], sampling: Sampling | None = None) -> list[PlayedTurn]:
@@ -28,7 +36,7 @@ async def play(context: RolloutContext, episode: Episode, seed_of: Callable[[int
 async def play_turn(context: RolloutContext, episode: Episode, seed: int, sampling: Sampling | None = None) -> PlayedTurn:
     """One turn: ask for a response, carry it out, charge it. Episodes are charged by whoever sees them end."""
     generation = await context.engine.generate(episode.prompt(), seed, sampling or context.sampling)
-    turn = episode.act(generation)
+    turn = await episode.act(generation)
     context.budget.charge(env_steps=1, tokens=len(generation.token_ids), prompt_tokens=len(generation.prompt_ids))
     context.tick()
     if context.keep_next_prompt and turn.truncated:

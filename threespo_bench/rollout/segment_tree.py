@@ -18,7 +18,7 @@ from threespo_bench.contracts.sampler import RolloutContext, Sampler
 from threespo_bench.rollout.batching import make_batch
 from threespo_bench.rollout.episode import Episode, EpisodeState, PlayedTurn
 from threespo_bench.rollout.forking import fork
-from threespo_bench.rollout.playing import play_turn
+from threespo_bench.rollout.playing import begin, play_turn
 from threespo_bench.turns import TurnBatch
 
 
@@ -82,8 +82,7 @@ class SegmentTreeSampler(Sampler):
         return dict(self._report)
 
     async def _tree(self, context: RolloutContext, place: int, task: Task) -> Node:
-        episode = Episode(context.environment, context.max_turns, context.anchor)
-        episode.start(task, context.streams.integer("reset", task.key))
+        episode = await begin(context, task)
         return await self._expand(context, f"{context.iteration}/{place}", (), episode.state, 0.0, level=0)
 
     async def _expand(self, context: RolloutContext, node_id: str, turns: tuple[PlayedTurn, ...], state: EpisodeState, collected: float, level: int) -> Node:
@@ -95,7 +94,7 @@ class SegmentTreeSampler(Sampler):
 
     async def _grow(self, context: RolloutContext, node_id: str, state: EpisodeState, collected: float, level: int) -> Node:
         """One edge from ``state``, and what grows from its end."""
-        episode = fork(context, state)
+        episode = await fork(context, state)
         last = level == len(self.branch_factors) - 1
         turns = await _segment(context, episode, None if last else self.segment_turns, lambda turn: context.streams.integer("sample", node_id, turn))
         collected += sum(turn.reward for turn in turns)

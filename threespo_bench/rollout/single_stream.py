@@ -22,8 +22,8 @@ from threespo_bench.contracts.algorithm import Algorithm
 from threespo_bench.contracts.environment import Task
 from threespo_bench.contracts.sampler import RolloutContext, Sampler
 from threespo_bench.rollout.batching import make_batch
-from threespo_bench.rollout.episode import Episode, PlayedTurn
-from threespo_bench.rollout.playing import play, play_turn
+from threespo_bench.rollout.episode import PlayedTurn
+from threespo_bench.rollout.playing import begin, play, play_turn
 from threespo_bench.turns import TurnBatch
 
 COLLECTIONS = ("batch", "first_completed")
@@ -126,7 +126,7 @@ class Dispatcher:
         async def attempt(task: Task, branch: int) -> list[PlayedTurn]:
             async with gate:
                 seed_of = lambda turn: self._context.streams.integer("offline", task.key, branch, turn)  # noqa: E731
-                return await play(self._context, self._start(task), seed_of)
+                return await play(self._context, await begin(self._context, task), seed_of)
 
         version = self._context.engine.version
         attempts = await _together([attempt(task, branch) for task in tasks for branch in range(rollouts)])
@@ -189,16 +189,12 @@ class Dispatcher:
         return request
 
     async def _play(self, request: Request) -> None:
-        context, episode = self._context, self._start(request.task)
+        context = self._context
+        episode = await begin(context, request.task)
         while not episode.ended:
             seed = context.streams.integer("sample", context.iteration, request.index, 0, len(request.turns))
             request.turns.append(await play_turn(context, episode, seed))
         context.budget.charge(episodes=1)
-
-    def _start(self, task: Task) -> Episode:
-        episode = Episode(self._context.environment, self._context.max_turns, self._context.anchor)
-        episode.start(task, self._context.streams.integer("reset", task.key))
-        return episode
 
 
 class SingleStreamSampler(Sampler):

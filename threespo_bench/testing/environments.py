@@ -84,27 +84,32 @@ def _check_step(step: Step) -> None:
     assert type(step.terminated) is bool, "terminated is no bool"
     assert type(step.success) is bool, "success is no bool"
     assert step.terminated or not step.success, "a success that does not end the task"
+    if step.score is not None:
+        assert isinstance(step.score, (int, float)) and 0 <= step.score <= 1, f"a score is {step.score!r}, not None or from 0 to 1"
 
 
 def _check_prompt(environment: Environment, task: Task) -> None:
     observation = environment.reset(task, 7)
     for history in ((), (Turn("seen before", "look"),)):
-        messages = environment.render(PromptContext(task, history, observation, environment.max_turns))
+        context = PromptContext(task, history, observation, environment.max_turns)
+        messages = environment.render(context)
         assert messages, "render() gave no messages"
         for message in messages:
             assert set(message) == {"role", "content"}, f"a message has the keys {sorted(message)}"
             assert all(isinstance(value, str) for value in message.values()), "a message holds something that is no string"
+        assert environment.spawn().render(context) == messages, "render() depends on the live episode, which may be in another process"
 
 
 def _check_strange(environment: Environment, task: Task) -> None:
-    observation = environment.reset(task, 7)
+    observation, idle = environment.reset(task, 7), environment.spawn()
     for text in _STRANGE:
         action = environment.parse(text, observation)
         assert isinstance(action, Action), f"parse({text[:20]!r}) returned {action!r}"
         assert isinstance(action.command, str), f"parse({text[:20]!r}) gave a command that is no string"
         assert bool(action.reason) != action.well_formed, f"parse({text[:20]!r}): a reason is given exactly if the response is not well-formed"
-        expected = action.command in observation.admissible if observation.admissible else None
-        assert action.admissible == expected, f"parse({text[:20]!r}) says admissible={action.admissible}, but the observation says {expected}"
+        expected = (action.command in observation.admissible,) if observation.admissible else (None, False)
+        assert action.admissible in expected, f"parse({text[:20]!r}) says admissible={action.admissible}, but the observation says {expected[0]}"
+        assert idle.parse(text, observation) == action, f"parse({text[:20]!r}) depends on the live episode, which may be in another process"
         _check_step(environment.step(text))
 
 

@@ -24,6 +24,8 @@ class EmbeddedRollout(RolloutEngine):
     because those tokens would carry the version of other weights.
     """
 
+    gathers = True
+
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._encoder = PromptEncoder(policy.tokenizer)

@@ -34,6 +34,7 @@ class ServedRollout(RolloutEngine):
         self._restarts = 0
         self._generation = 0  # counts restarts: who fails with an older one finds the server started again already
         self.version = policy.version
+        self.gathers = server.gathers
 
     async def generate(self, messages: list[Message], seed: int, sampling: Sampling, prefix: Sequence[int] = ()) -> Generation:
         """See :meth:`RolloutEngine.generate`."""

@@ -16,6 +16,7 @@ class ChosenServer(RolloutServer):
     def __init__(self, config: ServerOptions, model: ServedModel) -> None:
         super().__init__(config, model)
         self._inner = self._choose()
+        self.gathers = self._inner.gathers
 
     @abstractmethod
     def _choose(self) -> RolloutServer:

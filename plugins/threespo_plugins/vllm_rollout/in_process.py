@@ -22,6 +22,8 @@ _Request = tuple[np.ndarray, dict[str, Any]]
 class InProcess(RolloutServer):
     """vLLM's engine in the event loop's thread. A batch blocks the loop, so no request is under way when weights are published."""
 
+    gathers = True
+
     def __init__(self, config: VllmConfig, model: ServedModel) -> None:
         super().__init__(config, model)
         self._labels = Labels()

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from threespo_bench.cli.app import run_cli
 from threespo_bench.errors import DataError
 from threespo_plugins.models import smollm2
+from threespo_plugins.models.smollm2.warm_start import WarmStartOptions, warm_start
 
 GAMES = Path(__file__).resolve().parents[4] / "shared" / "data" / "alfworld"
+MEMORY_MB = 12 * 1024
+ALFWORLD = [f"env.games={GAMES}", "env.template=verl_agent", "model=smollm2", "rollout.max_turns=2", "rollout.max_new_tokens=32"]
+needs_games = pytest.mark.skipif(not GAMES.is_dir(), reason=f"needs the shared data: {GAMES} is not there")
 needs_model = pytest.mark.skipif(
     any(find_spec(name) is None for name in (smollm2.PACKAGE, "gguf", "accelerate")), reason=f"model=smollm2 is not installed: {smollm2.INSTALL}"
 )
@@ -96,22 +101,44 @@ def test_it_is_an_ordinary_folder() -> None:
 
 
 @needs_model
+@needs_games
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("algorithm", "own"), [("3spo", ["algorithm.max_samples=2", "algorithm.env_steps_per_tree=4"]), ("grpo", ["algorithm.group_size=2"])])
-def test_it_plays_and_trains_on_real_games(algorithm: str, own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One iteration on two games with the full prompt: the sampler's log-probabilities are the learner's, and the optimiser steps."""
-    if not GAMES.is_dir():
-        pytest.skip(f"needs the shared data: {GAMES} is not there")
-    settings = [
-        f"env.games={GAMES}", "env.template=verl_agent", "env.max_games=2", "train_split=valid_seen", "evaluation.episodes=1", "budget.iterations=1",
-        "rollout.max_turns=2", "rollout.max_new_tokens=32", "algorithm.tasks_per_iteration=2", "tracker=none", "model=smollm2",
-    ]  # fmt: skip
-    code = run_cli(["run", "--algo", algorithm, "--env", "alfworld", "--out", str(tmp_path), "--no-progress", *settings, *own])
+def test_it_trains_on_real_games(algorithm: str, own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One iteration on two games with the full prompt: sampler and learner agree, the optimiser steps, times and memory are recorded."""
+    limits = ["env.max_games=2", "train_split=valid_seen", "evaluation.episodes=1", "budget.iterations=1", "algorithm.tasks_per_iteration=2", "tracker=none"]
+    code = run_cli(["run", "--algo", algorithm, "--env", "alfworld", "--out", str(tmp_path), "--no-progress", *ALFWORLD, *limits, *own])
     assert code == 0, capsys.readouterr().err
-    rows = [json.loads(line) for line in (tmp_path / "default" / f"{algorithm}-alfworld-seed0" / "metrics.jsonl").read_text().splitlines()]
-    (trained,) = [row for row in rows if row["kind"] == "train"]
+    run = tmp_path / "default" / f"{algorithm}-alfworld-seed0"
+    trained, timing = (_row_of_training(run / name) for name in ("metrics.jsonl", "timings.jsonl"))
     assert trained["update/optimizer_steps"] >= 1
     assert 0 < trained["update/logprob_gap_max"] < 1e-4
     assert trained["update/grad_norm"] > 0
     assert trained["prompt_tokens"] / trained["env_steps"] > 300  # the full prompt
+    print(f"{algorithm}: {trained['env_steps']} turns, {trained['updates']} updates, {timing}")  # shown by pytest -s
+    assert timing["seconds/rollout"] > 0 and timing["seconds/update"] > 0
+    assert timing["seconds/rollout"] + timing["seconds/update"] <= timing["seconds"]
+    assert 4 * 134_515_008 / 2**20 < timing["peak_memory_mb"] < MEMORY_MB
+
+
+@needs_model
+@needs_games
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_it_learns_from_the_oracle_and_plays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three steps over the same four turns of a real game, each of which lowers the loss; the result is played by its folder, the original by its name."""
+    losses: list[float] = []
+    options = WarmStartOptions(env="alfworld", games=str(GAMES), split="valid_seen", episodes=1, steps=3, max_turns=4, learning_rate=2e-5)
+    tuned = warm_start(tmp_path / "tuned", 0, options, lambda done, total, loss: losses.append(loss))
+    assert len(losses) == 3 and losses[0] > losses[1] > losses[2] > 0
+    for model in ("smollm2", str(tuned)):
+        code = run_cli(["play", model, "--env", "alfworld", *(text for text in ALFWORLD if not text.startswith("model="))])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        assert "2 turns" in said.out
+
+
+def _row_of_training(file: Path) -> dict[str, Any]:
+    (row,) = (row for row in map(json.loads, file.read_text().splitlines()) if row["kind"] == "train")
+    return row

@@ -29,12 +29,14 @@ class WarmStartOptions(SmallModelOptions):
         max_turns: length limit of a demonstration.
     """
 
-    episodes: int = 8000
-    hasty_episodes: int = 2000
+    episodes: int = 12000
+    hasty_episodes: int = 3000
     detour: float = 0.15
-    haste: float = 0.4
+    haste: float = 0.25
     patience: int = 4
     max_turns: int = 15
+    batch_turns: int = 32
+    learning_rate: float = 2e-3
 
     def validate(self) -> None:
         """Raises UsageError naming the option for a value out of range."""
