@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from threespo_bench.contracts.environment import Action, Observation
-from threespo_bench.errors import UsageError, suggest
 from threespo_envs.responses import ACTION, END_ACTION, END_THINK, REASONS, THINK, Reading, clean_command, read_first_line, read_thought_and_action
+from threespo_envs.templates import of_template
 
 __all__ = ["ACTION", "END_ACTION", "END_THINK", "REASONS", "THINK", "Reading", "clean_command", "parse"]
 
@@ -25,10 +25,7 @@ def parse(response: str, observation: Observation, template: str = "compact") ->
     Raises:
         UsageError: there is no such template. No response raises.
     """
-    try:
-        reader = _READERS[template]
-    except KeyError:
-        raise UsageError(f"unknown prompt template {template!r}", suggest(template, _READERS)) from None
+    reader = of_template(_READERS, template)
     command, reason = reader(response, _TAIL)
     admissible = command in observation.admissible if observation.admissible else None
     return Action(command, well_formed=not reason, admissible=admissible, reason=reason)

@@ -7,59 +7,25 @@ so far, in a fixed order of sections, one token a word. Both are made of the tex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from threespo_bench.contracts.environment import Message, PromptContext
-from threespo_bench.errors import UsageError, suggest
 from threespo_envs.alfred.memory import TASK_MARK, Memory, Wish, kind_of, read, read_wish
 from threespo_envs.alfred.vocabulary import split_words
+from threespo_envs.templates import Template, of_template
 
 _LONGEST_COMMAND = 8
 _LONGEST_TEXT = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
-    """A way to write prompts.
-
-    Attributes:
-        version: changes with every change of a rendered text; recorded with each run.
-        lists_admissible: whether the admissible commands are listed unless told otherwise.
-        history_length: how many past turns are shown unless told otherwise. ``compact`` shows none: its memory says what they told, so
-            that equal states of the world, reached and known alike, have equal prompts.
-        max_new_tokens: length limit of a response unless the run sets one: a command, or a thought and a command.
-        write: makes the text from the context, the length of the history and whether to list the admissible commands.
-    """
-
-    version: str
-    lists_admissible: bool
-    history_length: int
-    max_new_tokens: int
-    write: Callable[[PromptContext, int, bool], str]
-
-
 def render(context: PromptContext, template: str = "compact", history_length: int | None = None, list_admissible: bool | None = None) -> list[Message]:
-    """The prompt for the present turn: one user message.
-
-    Args:
-        context: the episode so far.
-        template: a name in :data:`TEMPLATES`.
-        history_length: how many of the last turns (``compact``: of the last commands) are shown; None for the template's default.
-        list_admissible: list the commands that would have an effect; None for the template's default.
-    """
-    entry = template_named(template)
-    listing = entry.lists_admissible if list_admissible is None else list_admissible
-    length = entry.history_length if history_length is None else history_length
-    return [{"role": "user", "content": entry.write(context, length, listing)}]
+    """The prompt for the present turn by the template of that name in :data:`TEMPLATES`; see :meth:`Template.render`."""
+    return template_named(template).render(context, history_length, list_admissible)
 
 
 def template_named(name: str) -> Template:
     """The template of that name; raises UsageError for an unknown one."""
-    try:
-        return TEMPLATES[name]
-    except KeyError:
-        raise UsageError(f"unknown prompt template {name!r}", suggest(name, TEMPLATES)) from None
+    return of_template(TEMPLATES, name)
 
 
 # ---- compact

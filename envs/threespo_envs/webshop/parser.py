@@ -7,8 +7,8 @@ Whether a response keeps to the output format and whether its command is admissi
 from __future__ import annotations
 
 from threespo_bench.contracts.environment import Action, Observation
-from threespo_bench.errors import UsageError, suggest
 from threespo_envs import responses
+from threespo_envs.templates import of_template
 from threespo_envs.webshop.commands import expand
 from threespo_envs.webshop.shop import read_command
 
@@ -25,10 +25,7 @@ def parse(response: str, observation: Observation, template: str = "compact") ->
     Raises:
         UsageError: there is no such template. No response raises.
     """
-    try:
-        reader = _READERS[template]
-    except KeyError:
-        raise UsageError(f"unknown prompt template {template!r}", suggest(template, _READERS)) from None
+    reader = of_template(_READERS, template)
     command, reason = reader(response, observation)
     return Action(command, well_formed=not reason, admissible=_admissible(command, observation), reason=reason)
 

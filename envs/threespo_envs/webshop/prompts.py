@@ -7,13 +7,11 @@ word. Both are made of the texts and commands of the episode and of nothing else
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from math import ceil, inf
 
 from threespo_bench.contracts.environment import Message, Observation, PromptContext
-from threespo_bench.errors import UsageError, suggest
 from threespo_envs.alfred.vocabulary import split_words
+from threespo_envs.templates import Template, of_template
 from threespo_envs.webshop import pages
 from threespo_envs.webshop.commands import BUTTONS, shorten
 from threespo_envs.webshop.memory import Listed, Memory, has_word, read, words_of
@@ -39,46 +37,14 @@ COMPACT_WORDS: tuple[str, ...] = tuple(
 """The words that the ``compact`` prompts and commands have besides those of instructions, products and prices."""
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
-    """A way to write prompts.
-
-    Attributes:
-        version: changes with every change of a rendered text; recorded with each run.
-        lists_admissible: whether the possible actions are listed unless told otherwise.
-        history_length: how many past turns are shown unless told otherwise. ``compact`` shows none: its memory says what they told.
-        max_new_tokens: length limit of a response unless the run sets one.
-        write: makes the text from the context, the length of the history and whether to list the possible actions.
-    """
-
-    version: str
-    lists_admissible: bool
-    history_length: int
-    max_new_tokens: int
-    write: Callable[[PromptContext, int, bool], str]
-
-
 def render(context: PromptContext, template: str = "compact", history_length: int | None = None, list_admissible: bool | None = None) -> list[Message]:
-    """The prompt for the present turn: one user message.
-
-    Args:
-        context: the episode so far.
-        template: a name in :data:`TEMPLATES`.
-        history_length: how many of the last turns (``compact``: of the last commands) are shown; None for the template's default.
-        list_admissible: list the actions that are possible; None for the template's default.
-    """
-    entry = template_named(template)
-    listing = entry.lists_admissible if list_admissible is None else list_admissible
-    length = entry.history_length if history_length is None else history_length
-    return [{"role": "user", "content": entry.write(context, length, listing)}]
+    """The prompt for the present turn by the template of that name in :data:`TEMPLATES`; see :meth:`Template.render`."""
+    return template_named(template).render(context, history_length, list_admissible)
 
 
 def template_named(name: str) -> Template:
     """The template of that name; raises UsageError for an unknown one."""
-    try:
-        return TEMPLATES[name]
-    except KeyError:
-        raise UsageError(f"unknown prompt template {name!r}", suggest(name, TEMPLATES)) from None
+    return of_template(TEMPLATES, name)
 
 
 # ---- compact
