@@ -91,7 +91,8 @@ class Player:
         """How it ended, in words."""
         last = self._turns[-1]
         how = "won" if last.success else "step limit reached" if last.truncated else "lost"
-        return f"{how} after {len(self._turns)} turns, return {sum(turn.reward for turn in self._turns):g}, last seen: {last.next_observation}"
+        score = "" if last.score is None else f", score {last.score:.2f}"
+        return f"{how} after {len(self._turns)} turns, return {sum(turn.reward for turn in self._turns):g}{score}, last seen: {last.next_observation}"
 
     def _score(self, key: str) -> str | None:
         """What an algorithm that scores states makes of the present one (:meth:`state_report`, as 3SPO has it)."""
