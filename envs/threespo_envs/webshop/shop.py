@@ -60,7 +60,8 @@ class Shop:
     """
 
     def __init__(self, products: Sequence[Product], goals: Sequence[Goal], show_attributes: bool = False) -> None:
-        self.products, self.goals, self.show_attributes = tuple(products), tuple(goals), show_attributes
+        self.products = tuple(sorted(products, key=lambda product: product.asin))  # the order of equally good results, as in WebShop's index
+        self.goals, self.show_attributes = tuple(goals), show_attributes
         self._index = SearchIndex([index_text(product) for product in self.products])
         self._position = {label_of(product.asin): position for position, product in enumerate(self.products)}
         self._found: dict[str, tuple[int, ...]] = {}
