@@ -36,7 +36,7 @@ if [[ "$device" == cpu ]]; then
     "$folder/bin/pip" install -c "$pins" -e "${here}[verl]" 'pytest>=8.2' 'pytest-timeout>=2.3'
 else
     sed -i '/^numpy==/d' "$pins"
-    "$folder/bin/pip" install -c "$pins" 'verl[vllm]==0.9.1'
+    "$folder/bin/pip" install -c "$pins" 'verl[vllm,cupy-cu130]==0.9.1'
     "$folder/bin/pip" install -c "$pins" -e "${here}[verl]"
 fi
 "$folder/bin/python" -c 'import importlib.metadata as m; print("verl", m.version("verl"), "with torch", m.version("torch"), "in", __import__("sys").prefix)'

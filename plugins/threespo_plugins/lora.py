@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,20 @@ _TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2, "float16": 1e-2}
 """How far the merged model's log-probabilities may be from those of base and adapter, by the precision of the weights."""
 
 
-def merge_adapter(adapter: Path, base: str | None, out: Path) -> None:
+UNCHANGED_FIX = "it is untrained (all zero), or too small for the base's precision"
+
+
+def merge_adapter(adapter: Path, base: str | None, out: Path, *, refuse_unchanged: bool = True) -> bool:
     """Write base and adapter as one Hugging Face folder, in the base's precision; the sum is computed in float32.
 
     Args:
         adapter: a folder with adapter_config.json, as peft writes it.
         base: the base model's folder; None for the one that the adapter's configuration names.
         out: does not exist, or is an empty folder.
+        refuse_unchanged: an adapter that changes nothing is an error.
+
+    Returns:
+        Whether the adapter changes anything.
 
     Raises:
         DataError: adapter or base cannot be read, or the adapter changes nothing.
@@ -48,8 +56,9 @@ def merge_adapter(adapter: Path, base: str | None, out: Path) -> None:
         merged = combined.merge_and_unload(safe_merge=True)
     merged = merged.to(dtype)
     after = merged.state_dict()
-    if before.keys() == after.keys() and all(torch.equal(before[name].to(dtype), after[name]) for name in before):
-        raise DataError(f"the adapter in {adapter} changes no weight of {base_folder}", fix="it is untrained (all zero), or too small for the base's precision")
+    changed = before.keys() != after.keys() or not all(torch.equal(before[name].to(dtype), after[name]) for name in before)
+    if refuse_unchanged and not changed:
+        raise DataError(f"the adapter in {adapter} changes no weight of {base_folder}", fix=UNCHANGED_FIX)
     out.mkdir(parents=True, exist_ok=True)
     merged.save_pretrained(out)
     _copy_tokenizer(adapter, base_folder, out)
@@ -58,6 +67,7 @@ def merge_adapter(adapter: Path, base: str | None, out: Path) -> None:
     allowed = _TOLERANCE[str(dtype).removeprefix("torch.")]
     if not gap <= allowed:
         raise EngineError(f"the merged model is not base and adapter: log-probabilities differ by {gap:.2e}, allowed {allowed:.0e}")
+    return changed
 
 
 def _base_folder(adapter: Path, base: str | None) -> Path:
@@ -102,7 +112,8 @@ def _with_adapter(adapter: Path, base_folder: Path) -> Any:
 
     model = _load(base_folder)
     try:
-        return PeftModel.from_pretrained(model, str(adapter), is_trainable=False).float().eval()
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of transformers, to developers of peft
+            return PeftModel.from_pretrained(model, str(adapter), is_trainable=False).float().eval()
     except Exception as error:  # peft raises whatever its parts raise
         raise DataError(
             f"the adapter in {adapter} does not fit {base_folder}: {_line(error)}", fix="name the model that it was trained on: --base MODEL"

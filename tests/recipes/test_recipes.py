@@ -57,6 +57,12 @@ def test_both_environments_have_the_same_six_algorithms_at_both_sizes() -> None:
     assert all(names == {"threespo", "grpo", "gigpo", "hgpo", "ppo_row", "rloo"} for names in of.values())
 
 
+def test_spo_has_two_gpus_for_training_and_six_for_rollouts_as_published() -> None:
+    for size in ("0.8b", "2b"):
+        for run in planned(ROOT / "recipes" / f"alfworld_qwen3.5_{size}_spo.yaml"):
+            assert (run.config.engine.options.ranks, run.config.engine.options.rollout_ranks) == (2, 6)
+
+
 def test_on_webshop_differences_are_not_divided_by_the_deviation() -> None:
     for run in planned(ROOT / "recipes" / "webshop_qwen2.5_1.5b.yaml"):
         by_std = getattr(run.config.algorithm.options, "normalise_by_std", None)
@@ -76,4 +82,7 @@ def test_the_page_lists_every_recipe() -> None:
     files = {recipe.name: read_experiment_file(recipe) for recipe in RECIPES}
     assert [row[0].strip("`") for row in rows] == list(files)
     for name, _, gpus in rows:
-        assert f"engine.ranks={gpus}" in files[name.strip("`")].overrides
+        trains, _, generates = gpus.partition(" + ")
+        overrides = files[name.strip("`")].overrides
+        assert f"engine.ranks={trains}" in overrides
+        assert [text for text in overrides if text.startswith("engine.rollout_ranks")] == [f"engine.rollout_ranks={generates}"] * bool(generates)

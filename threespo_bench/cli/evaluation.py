@@ -65,7 +65,7 @@ def command(
     from threespo_bench.policies import evaluating, opened, settings, source
 
     found = source.find(checkpoint, host, base, warn)
-    config = settings.configure(found, host, env, overrides)
+    config = settings.configure(found, host, env, overrides, note)
     if temperature is not None:
         config.evaluation.temperature = temperature
     config.evaluation.split = split or config.evaluation.split

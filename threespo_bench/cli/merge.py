@@ -33,6 +33,6 @@ def command(context: click.Context, checkpoint: str, out: Path, base: str | None
     from threespo_bench.policies.source import find
 
     source = find(checkpoint, host, base, warn)
-    made = merge(source, host, out)
+    made = merge(source, host, out, warn)
     count = parameter_count(made)
     say(f"wrote {made}{f', {count:,} parameters' if count else ''}; use it with model.path={made}")

@@ -61,7 +61,7 @@ def command(
     from threespo_bench.policies.playing import Player
 
     found = source.find(checkpoint, host, base, warn)
-    config = settings.configure(found, host, env, overrides)
+    config = settings.configure(found, host, env, overrides, note)
     if temperature is not None:
         config.evaluation.temperature = temperature
     environment = opened.open_environment(config, host)

@@ -17,7 +17,7 @@ from threespo_bench.contracts.environment import Environment, Task
 from threespo_bench.contracts.rollout import Rollout
 from threespo_bench.errors import DataError, UsageError
 from threespo_bench.host import PluginHost
-from threespo_bench.policies.source import RUN, Source, model_folder
+from threespo_bench.policies.source import RUN, SHARDING_ENGINE, Source, as_shards, model_folder
 from threespo_bench.rollout.environment_workers import EnvironmentWorkers, start_workers
 
 LITERATURE_SPLITS = {"eval_in_distribution": "valid_seen", "eval_out_of_distribution": "valid_unseen"}
@@ -63,7 +63,7 @@ def open_policy(source: Source, config: RunConfig, host: PluginHost, environment
     """
     with started_engine(source, config, host) as (engine, algorithm):
         if algorithm is not None:
-            restore(source, engine, algorithm)
+            restore(source, engine, algorithm, weights=_shards_for(source, config) is None)
         anchor = environment.anchors[0] if algorithm is None else _anchor(algorithm, environment)
         workers = start_workers(environment, config.rollout.options)
         try:
@@ -84,23 +84,31 @@ def started_engine(source: Source, config: RunConfig, host: PluginHost) -> Itera
     rollout = Rollout(config.rollout.name, config.rollout.options, host.find("rollouts", config.rollout.name).load())
     if not engine_class.works_with(rollout):
         raise UsageError(f"engine {config.engine.name} does not work with rollout={rollout.name}", fix="leave rollout= out, or choose another engine")
-    with model_folder(source, host, lambda: model_path(config, host)) as model:
+    shards = _shards_for(source, config)
+    with model_folder(shards or source, host, lambda: model_path(config, host)) as model:
         engine_class.check(config.engine.options, Path(model).expanduser(), rollout)
         engine = engine_class(config.engine.options, model, config.seed, rollout)
         try:
-            if algorithm is not None:
+            if algorithm is not None and shards is None:
                 engine.prepare(algorithm.needs)
             yield engine, algorithm
         finally:
             engine.close()
 
 
-def restore(source: Source, engine: Engine, algorithm: Algorithm) -> None:
-    """Put the weights and the algorithm's memory back to the source's checkpoint."""
+def _shards_for(source: Source, config: RunConfig) -> Source | None:
+    """The shards of a run that is played by another engine than the one that wrote them: it gets them merged, as its model."""
+    return as_shards(source) if source.kind == RUN and config.engine.name != SHARDING_ENGINE else None
+
+
+def restore(source: Source, engine: Engine, algorithm: Algorithm, *, weights: bool = True) -> None:
+    """Put the algorithm's memory, and unless the engine was built on them the ``weights``, back to the source's checkpoint."""
     assert source.checkpoint is not None
     folder = source.checkpoint.folder
     version = read_state(folder, "loop")["policy_version"]
     algorithm.load_state_dict(read_state(folder, "algorithm"))
+    if not weights:
+        return
     engine.learner.load(folder / "learner")
     if engine.rollout.version != version:  # an engine whose rollout part holds weights of its own
         engine.publish()

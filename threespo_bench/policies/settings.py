@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from threespo_bench.config.overrides import read
@@ -11,21 +12,22 @@ from threespo_bench.config.plain import COMPONENTS, flatten, from_plain, to_plai
 from threespo_bench.config.schema import RunConfig
 from threespo_bench.errors import DataError, UsageError, suggest
 from threespo_bench.host import PluginHost
-from threespo_bench.policies.source import RUN, Source
+from threespo_bench.policies.source import RUN, SHARDING_ENGINE, Source, as_shards
 from threespo_bench.store import read_config
 
 _PRESETS = frozenset(f"{section}.preset" for section in COMPONENTS)  # where the options began; a run keeps its own
 _FIXED = {"model": "the policy is the one that was named", "algorithm": "nothing is trained", "budget": "nothing is trained"}
 
 
-def configure(source: Source, host: PluginHost, env: str = "", overrides: Sequence[str] = ()) -> RunConfig:
+def configure(source: Source, host: PluginHost, env: str = "", overrides: Sequence[str] = (), report: Callable[[str], None] = lambda text: None) -> RunConfig:
     """The configuration of playing ``source``.
 
     A run's options are kept. Where another environment is named, it has its own defaults, except for the options that both have from a
-    common ancestor: two environments of one domain are then prompted alike.
+    common ancestor: two environments of one domain are then prompted alike. A run of verl is played by the default engine where verl is not installed.
 
     Args:
         env: an environment's name; empty for that of the run, or else the default. overrides: ``key=value``, the later wins.
+        report: told if the run is played by another engine than it had.
 
     Raises:
         UsageError: an unknown name or key, or a value out of range. DataError: the saved configuration cannot be read.
@@ -36,14 +38,18 @@ def configure(source: Source, host: PluginHost, env: str = "", overrides: Sequen
             raise UsageError(f"{text} cannot be set here: {_FIXED[head]}", fix=f"leave {head} out")
     if source.kind == RUN:
         assert source.path is not None
-        return _of_run(read_config(source.path), host, env, overrides)
+        return _of_run(source, host, env, overrides, report)
     from threespo_bench.config.compose import compose
 
     return compose(host.names("algorithms")[0], env, overrides, host)  # the algorithm is never asked for anything
 
 
-def _of_run(saved: dict[str, Any], host: PluginHost, env: str, overrides: Sequence[str]) -> RunConfig:
-    config = from_plain(saved, host)
+def _of_run(source: Source, host: PluginHost, env: str, overrides: Sequence[str], report: Callable[[str], None]) -> RunConfig:
+    assert source.path is not None
+    config = from_plain(read_config(source.path), host)
+    if config.engine.name == SHARDING_ENGINE and find_spec("verl") is None and as_shards(source) is not None:
+        _change_engine(config, host)
+        report(f"verl is not installed here: the checkpoint is merged, in bfloat16, and played with engine={config.engine.name}")
     if env and host.find("environments", env).name != config.env.name:
         _change_environment(config, host, env)
     if not overrides:
@@ -59,6 +65,17 @@ def _of_run(saved: dict[str, Any], host: PluginHost, env: str, overrides: Sequen
         return from_plain(data, host)
     except DataError as error:
         raise UsageError(f"{' '.join(overrides)}: {error}") from error
+
+
+def _change_engine(config: RunConfig, host: PluginHost) -> None:
+    """The default engine and rollout, with the options that the run's have under the same names."""
+    from threespo_bench.config.compose import compose
+
+    fresh = compose(config.algorithm.name, config.env.name, (), host)
+    for new, old in ((fresh.engine.options, config.engine.options), (fresh.rollout.options, config.rollout.options)):
+        for name in {field.name for field in fields(new)} & {field.name for field in fields(old)}:
+            setattr(new, name, getattr(old, name))
+    config.engine, config.rollout = fresh.engine, fresh.rollout
 
 
 def _change_environment(config: RunConfig, host: PluginHost, env: str) -> None:

@@ -6,7 +6,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -19,6 +19,9 @@ RUN, FOLDER, ADAPTER, SHARDS, MODEL = "run", "folder", "adapter", "shards", "mod
 _CHECKPOINT = re.compile(r"iteration-(\d+)")
 _MERGE_ADAPTER = "threespo_plugins.lora:merge_adapter"
 _MERGE_SHARDS = "threespo_plugins.verl_engine.merging:merge_shards"
+_UNCHANGED = "threespo_plugins.verl_engine.merging:unchanged"
+SHARDING_ENGINE = "verl"
+"""The engine whose checkpoints are shards; any other one gets them merged."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,20 @@ def shards_in(folder: Path) -> Path | None:
     return None
 
 
+def as_shards(source: Source) -> Source | None:
+    """The shards of a run's checkpoint, or shards themselves; None for anything else."""
+    if source.kind == SHARDS:
+        return source
+    shards = shards_in(source.checkpoint.folder) if source.checkpoint is not None else None
+    return None if shards is None else replace(source, kind=SHARDS, path=shards)
+
+
+def run_of(source: Source) -> Path | None:
+    """The run that the shards belong to, if they lie in one."""
+    assert source.path is not None
+    return next((folder for folder in source.path.parents[:3] if (folder / CONFIG).is_file()), None)
+
+
 @contextmanager
 def model_folder(source: Source, host: PluginHost, starting_model: Callable[[], str]) -> Iterator[str]:
     """The Hugging Face folder that an engine can be built on: of a run, ``starting_model``; adapters and shards are merged into one for the while."""
@@ -98,18 +115,24 @@ def model_folder(source: Source, host: PluginHost, starting_model: Callable[[], 
     else:
         with tempfile.TemporaryDirectory(prefix="threespo-bench-") as scratch:
             out = Path(scratch) / "model"
-            merge_into(source, host, out)
+            merge_into(source, host, out, refuse_unchanged=False)
             yield str(out)
 
 
-def merge_into(source: Source, host: PluginHost, out: Path) -> None:
-    """Write an adapter's or shards' model to the new folder ``out``."""
+def merge_into(source: Source, host: PluginHost, out: Path, *, refuse_unchanged: bool = True) -> bool:
+    """Write an adapter's or shards' model to the new folder ``out``; tells whether it was an adapter, which is compared with its base here."""
     assert source.path is not None
     if source.kind == ADAPTER:
         base = registered_model(source.base, host) if source.base in host.names("models") else source.base
-        _function(_MERGE_ADAPTER)(source.path, base, out)
-    else:
-        _function(_MERGE_SHARDS)(source.path, out)
+        _function(_MERGE_ADAPTER)(source.path, base, out, refuse_unchanged=refuse_unchanged)
+        return True
+    return bool(_function(_MERGE_SHARDS)(source.path, out, refuse_unchanged=refuse_unchanged))
+
+
+def unchanged(out: Path, base: Path) -> bool | None:
+    """The merged model is its base, in the precision of the merged one; None if the base cannot be read."""
+    answer = _function(_UNCHANGED)(out, base)
+    return None if answer is None else bool(answer)
 
 
 def registered_model(name: str | None, host: PluginHost) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import socket
 import time
 import warnings
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ COLOCATED = 2
 """Groups of workers, policy and critic, that share a rank's place; each place takes as many CPUs, which Ray only counts."""
 _ENGINES = 4
 """Engines of one process that fit on a cluster that was started here."""
+_CONNECT_SECONDS = 10.0
 _engines = 0
 _ours = False  # the connection; a process that Ray itself started has one already
 
@@ -81,23 +83,39 @@ def disconnect() -> None:
 
 
 def _init(config: VerlConfig) -> None:
+    if config.ray_address is not None:
+        _check_address(config.ray_address)
     common: dict[str, Any] = {"runtime_env": {"env_vars": environment(config)}, "log_to_driver": False, "logging_level": "error"}
     try:
         with quiet():
             if config.ray_address is not None:
                 ray.init(address=config.ray_address, **common)
                 return
-            gpus = config.ranks if config.device == "cuda" else 0
-            cpus = _ENGINES * COLOCATED * config.ranks
+            places = config.ranks + config.rollout_ranks
+            gpus = places if config.device == "cuda" else 0
+            cpus = _ENGINES * COLOCATED * places
             ray.init(num_cpus=cpus, num_gpus=gpus, include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, **common)
     except Exception as error:  # Ray raises whatever its parts raise
         where = f"join the Ray cluster {config.ray_address}" if config.ray_address else "start Ray"
         raise EngineError(f"cannot {where}: {first_line(error)}", fix="look at the logs in /tmp/ray/session_latest/logs") from error
 
 
+def _check_address(address: str) -> None:
+    """Raises EngineError if nothing listens there: Ray would try for minutes, and say so in many lines. ``auto`` and the like name no place."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise EngineError(
+            f"cannot join the Ray cluster {address}: {error}", fix="start it: ray start --head; or leave engine.ray_address out to have one of the run's own"
+        ) from error
+
+
 def _needed(config: VerlConfig) -> dict[str, int]:
-    needed = {"CPU": COLOCATED * config.world_size}
-    return needed | {"GPU": config.world_size} if config.device == "cuda" else needed
+    needed = {"CPU": COLOCATED * config.all_ranks}
+    return needed | {"GPU": config.all_ranks} if config.device == "cuda" else needed
 
 
 def _check_size(config: VerlConfig) -> None:
@@ -105,9 +123,11 @@ def _check_size(config: VerlConfig) -> None:
     for kind, amount in _needed(config).items():
         have = int(ray.cluster_resources().get(kind, 0))
         if have < amount:
+            asked = f"engine.ranks={config.ranks} on engine.nodes={config.nodes}"
+            asked += f" and engine.rollout_ranks={config.rollout_ranks} need" if config.rollout_ranks else " needs"
             raise EngineError(
-                f"engine.ranks={config.ranks} on engine.nodes={config.nodes} needs {amount} {kind}s, but the Ray cluster has {have}",
-                fix="lower engine.ranks or engine.nodes, or join a larger cluster with engine.ray_address",
+                f"{asked} {amount} {kind}s, but the Ray cluster has {have}",
+                fix="lower engine.ranks, engine.nodes or engine.rollout_ranks, or join a larger cluster with engine.ray_address",
             )
 
 

@@ -18,8 +18,8 @@ from threespo_plugins.verl_engine.config import VerlConfig
 def deploy(config: VerlConfig, model: Path, seed: int, rollout: Rollout) -> Deployment:
     """Start it all. Raises EngineError if something does not come up; nothing stays behind then."""
     cluster.prepare_process(config)
+    deployment = Deployment(config, model, seed, rollout)  # reads the tokenizer, which may be refused before anything starts
     cluster.connect(config)
-    deployment = Deployment(config, model, seed, rollout)
     try:
         with cluster.quiet():
             deployment.start()
@@ -43,6 +43,7 @@ class Deployment:
         self._name = uuid4().hex[:8]
         self._groups: list[Any] = []
         self._manager: Any = None
+        self._transfer: Any = None
         self._pool: Any = None
         self._asleep = False
         self._closed = False
@@ -51,7 +52,9 @@ class Deployment:
     def start(self) -> None:
         """Workers first, then the servers, which get the starting weights as version 0."""
         import ray
+        from verl.checkpoint_engine import CheckpointEngineManager
         from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool
+        from verl.utils.config import omega_conf_to_dataclass
         from verl.workers.rollout.llm_server import LLMServerManager
 
         from threespo_plugins.verl_engine import hf_server, workers
@@ -69,14 +72,18 @@ class Deployment:
         self._pool = RayResourcePool(
             [config.ranks] * config.nodes, use_gpu=config.device == "cuda", max_colocate_count=cluster.COLOCATED, name_prefix=f"threespo_{self._name}"
         )
-        made = RayClassWithInitArgs(cls=ray.remote(workers.Policy), config=whole.actor_rollout_ref, role="actor_rollout")
+        role = "actor" if config.rollout_ranks else "actor_rollout"
+        made = RayClassWithInitArgs(cls=ray.remote(workers.Policy), config=whole.actor_rollout_ref, role=role, seed=self._seed)
         group = self._grouped(RayWorkers(made, self._pool, config, "policy"))
         group.start("init_model", config.start_seconds)
         with worker_errors("rollout"):
-            self._manager = _apart(lambda: LLMServerManager.create(config=whole, worker_group=group.group))
+            self._manager = _apart(lambda: LLMServerManager.create(config=whole, worker_group=None if config.rollout_ranks else group.group))
             ray.get(self._manager.global_load_balancer.require_acquire_fields.remote())  # it is up
         self._policy_workers = group
-        self._sleeps = config.free_rollout_memory and not own
+        self._sleeps = config.free_rollout_memory and not own and not config.rollout_ranks
+        if config.rollout_ranks:
+            settings = omega_conf_to_dataclass(whole.actor_rollout_ref.rollout.checkpoint_engine)
+            self._transfer = CheckpointEngineManager(config=settings, actor_wg=group.group, replicas=self._replicas())
         self.learner = VerlLearner(self._policy, group, self._seed, self._hand_over, self._sleep if self._sleeps else lambda: None)
         self.rollout = VerlRollout(self._policy, self._manager.get_client(), self._kind.name)
         self._hand_over()
@@ -121,13 +128,21 @@ class Deployment:
             for group in self._groups:
                 group.kill()
         with contextlib.suppress(Exception):
-            if self._manager is not None:
-                for server in (*(each for replica in self._manager.get_replicas() for each in replica.servers), self._manager.global_load_balancer):
-                    ray.kill(server)
+            for server in (*(each for replica in self._replicas() for each in replica.servers), self._manager.global_load_balancer):
+                ray.kill(server)
+        if self._config.rollout_ranks:
+            for worker in (each for replica in self._replicas() for each in replica.workers):
+                with contextlib.suppress(Exception):
+                    ray.kill(worker)
         with contextlib.suppress(Exception):
-            for group in self._pool.pgs or () if self._pool is not None else ():
-                ray.util.remove_placement_group(group)
+            for pool in (self._pool, *(replica.resource_pool for replica in self._replicas())):
+                for group in pool.pgs or () if pool is not None else ():
+                    ray.util.remove_placement_group(group)
         cluster.disconnect()
+
+    def _replicas(self) -> list[Any]:
+        """The rollout servers that were started."""
+        return self._manager.get_replicas() if self._manager is not None else []
 
     def _grouped(self, group: Any) -> Any:
         self._groups.append(group)
@@ -135,6 +150,12 @@ class Deployment:
 
     def _hand_over(self) -> None:
         """Give the servers the present weights under the policy's version. Colocated servers get them from the workers directly, and while they sleep."""
+        if self._transfer is not None:
+            from threespo_plugins.verl_engine.groups import worker_errors
+
+            with worker_errors("rollout"):
+                _apart(lambda: self._transfer.update_weights(self._policy.version))
+            return
         if self._sleeps:
             self._sleep()
         self._policy_workers.all("update_weights", self._policy.version, "naive")
@@ -143,7 +164,7 @@ class Deployment:
     def _sleep(self) -> None:
         """Let the servers give up their memory."""
         if not self._asleep:
-            for replica in self._manager.get_replicas():
+            for replica in self._replicas():
                 _apart(lambda replica=replica: asyncio.run(replica.sleep()))
             self._asleep = True
 

@@ -99,5 +99,7 @@ def worker_errors(name: str) -> Iterator[None]:
 
 
 def _reason(error: RayActorError) -> str:
-    text = str(error)
+    text = str(error).strip()
+    if "creation task" in text:  # it never was there: what stopped it is at the end
+        return text.splitlines()[-1]
     return "it was killed, or ran out of memory" if "exit" in text.lower() or "died" in text.lower() else first_line(error)

@@ -15,12 +15,14 @@ import ray
 import torch
 from omegaconf import DictConfig, OmegaConf
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 from verl.workers.rollout import replica as replicas
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
-from verl.workers.rollout.replica import RolloutReplica, TokenOutput
+from verl.workers.rollout.replica import RolloutMode, RolloutReplica, TokenOutput
+from verl.workers.rollout.utils import ensure_async_iterator
 
 from threespo_bench.errors import EngineError
-from threespo_plugins.verl_engine.cluster import environment
+from threespo_plugins.verl_engine.cluster import COLOCATED, environment
 from threespo_plugins.verl_engine.config import VerlConfig
 from threespo_plugins.verl_engine.settings import HF_ROLLOUT
 
@@ -140,7 +142,29 @@ def server_name(engine: str, rank: int) -> str:
 
 
 class HFReplica(RolloutReplica):
-    """Starts the server of one worker, on its node and with its device."""
+    """Starts the server of one worker, on its node and with its device: a worker that trains, or one that only receives weights."""
+
+    async def init_standalone(self) -> None:
+        """A place and a worker of its own. verl's own way counts GPUs alone, and gives the workers of several engines the same names."""
+        options = self.config.custom
+        self.rollout_mode = RolloutMode.STANDALONE
+        name, on_gpu = server_name(options["engine"], self.replica_rank), options["device"] == "cuda"
+        self.resource_pool = RayResourcePool([1], use_gpu=on_gpu, max_colocate_count=COLOCATED, name_prefix=name)
+        group = RayWorkerGroup(
+            resource_pool=self.resource_pool,
+            ray_cls_with_init=self.get_ray_class_with_init_args(),
+            name_prefix=f"{name}_",
+            use_gpu=on_gpu,
+            device_name=options["device"],
+            worker_env=dict(options["environment"]),
+        )
+        self.workers = group.workers
+        await self.launch_servers()
+
+    def get_ray_class_with_init_args(self) -> RayClassWithInitArgs:
+        from threespo_plugins.verl_engine.workers import Receiver
+
+        return RayClassWithInitArgs(cls=ray.remote(Receiver), rollout_config=self.config, model_config=self.model_config, replica_rank=self.replica_rank)
 
     async def launch_servers(self) -> None:
         options = self.config.custom
@@ -170,16 +194,16 @@ def _node(_: Any) -> str:
 
 
 class HFServerAdapter(BaseRollout):
-    """In a worker: hands the server of this rank the weights that verl's engine gathers."""
+    """In a worker: hands its server the weights that verl's engine gathers, or that arrive from the workers that train."""
 
-    def __init__(self, config: Any, model_config: Any, device_mesh: Any, **unused: Any) -> None:
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int | None = None, **unused: Any) -> None:
         super().__init__(config, model_config, device_mesh)
-        self.replica_rank = torch.distributed.get_rank()
+        self.replica_rank = torch.distributed.get_rank() if replica_rank is None else replica_rank
         self.is_leader_rank = True
 
     async def update_weights(self, weights: Any, wire_format: str = "named_tensors", **options: Any) -> None:
         """See verl. Every rank must go through all weights, since gathering one needs them all."""
-        answer = gathered(weights, options.get("peft_config"))
+        answer = gathered([pair async for pair in ensure_async_iterator(weights)], options.get("peft_config"))
         server = ray.get_actor(server_name(self.config.custom["engine"], self.replica_rank))
         await server.load.remote(*answer, options.get("global_steps"))
 

@@ -7,11 +7,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from threespo_bench.errors import DataError, EngineError
-from threespo_plugins.lora import merge_adapter
+from threespo_plugins.lora import UNCHANGED_FIX, merge_adapter
 
 _ADAPTER = "lora_adapter"
 PYTHON_VARIABLE = "THREESPO_BENCH_VERL_PYTHON"
@@ -33,8 +37,14 @@ def verl_python() -> str:
     return sys.executable
 
 
-def merge_shards(folder: Path, out: Path) -> None:
+def merge_shards(folder: Path, out: Path, *, refuse_unchanged: bool = True) -> bool:
     """Write the policy in ``folder``, which holds ``actor/model_world_size_*_rank_*.pt`` and ``actor/huggingface``, to ``out``.
+
+    Args:
+        refuse_unchanged: a LoRA adapter that changes nothing is an error; without LoRA nothing is compared here, see :func:`unchanged`.
+
+    Returns:
+        Whether it was trained with LoRA.
 
     Raises:
         DataError: verl is not there, or the policy is a LoRA adapter that changes nothing. EngineError: its merger failed, or wrote no model.
@@ -48,15 +58,49 @@ def merge_shards(folder: Path, out: Path) -> None:
         raise EngineError(f"verl's merger failed on {folder / 'actor'}: {lines[-1] if lines else f'exit code {done.returncode}'}")
     if not (out / "config.json").is_file() or not any(out.glob("*.safetensors")):
         raise EngineError(f"verl's merger wrote no model to {out}", fix=f"run it yourself: {' '.join(command)}")
-    if (out / _ADAPTER).is_dir():
-        _add_adapter(out)
+    if not (out / _ADAPTER).is_dir():
+        return False
+    if not _add_adapter(out) and refuse_unchanged:
+        raise DataError(f"the LoRA adapter in {folder / 'actor'} changes no weight of its base", fix=UNCHANGED_FIX)
+    return True
 
 
-def _add_adapter(out: Path) -> None:
-    """Of a policy trained with LoRA the merger writes the base, unchanged, and the adapter beside it; this makes one model of the two."""
+def unchanged(out: Path, base: Path) -> bool | None:
+    """Whether every weight in ``out`` is that in ``base``, in the precision of ``out``; None if there are no weights to compare with.
+
+    Weights that only one of the two has, as an output layer that is tied to the embedding, say nothing.
+    """
+    import torch
+
+    with ExitStack() as stack:
+        mine, theirs = (_tensors(folder, stack) for folder in (out, base))
+        shared = sorted(mine.keys() & theirs.keys())
+        if not shared:
+            return None
+        for name in shared:
+            tensor = mine[name]()
+            if not torch.equal(tensor, theirs[name]().to(tensor.dtype)):
+                return False
+    return True
+
+
+def _tensors(folder: Path, stack: ExitStack) -> dict[str, Callable[[], Any]]:
+    """For every weight in a folder's safetensors files, what reads it."""
+    from safetensors import safe_open
+
+    opened = [stack.enter_context(safe_open(file, "pt")) for file in sorted(folder.glob("*.safetensors"))]
+    return {name: partial(file.get_tensor, name) for file in opened for name in list(file.keys())}
+
+
+def _add_adapter(out: Path) -> bool:
+    """Of a policy trained with LoRA the merger writes the base, unchanged, and the adapter beside it; this makes one model of the two.
+
+    Returns:
+        Whether it is another than the base.
+    """
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
         apart = Path(scratch) / "apart"
         shutil.copytree(out, apart)
         for path in out.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        merge_adapter(apart / _ADAPTER, str(apart), out)
+        return merge_adapter(apart / _ADAPTER, str(apart), out, refuse_unchanged=False)

@@ -14,6 +14,7 @@ import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers.pytorch_utils import Conv1D
 from verl.utils.device import get_device_id
+from verl.utils.model import convert_weight_keys
 
 
 class Snapshot:
@@ -99,6 +100,12 @@ def merged_tensors(engine: Any) -> Iterator[tuple[str, torch.Tensor]]:
             scale = engine.model_config.lora_alpha / engine.model_config.lora_rank
             whole = whole + adapter_delta(a, b, scale, engine.module.get_submodule(f"{stem}.base_layer"))
         yield name.removeprefix("base_model.model.").replace(".base_layer.", "."), whole
+
+
+def served_tensors(engine: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """:func:`merged_tensors` on the rank's device, by the names in a checkpoint, which a rollout server reads."""
+    for name, tensor in merged_tensors(engine):
+        yield from convert_weight_keys({name: tensor.to(get_device_id())}, engine.module).items()
 
 
 def adapter_delta(a: torch.Tensor, b: torch.Tensor, scale: float, layer: torch.nn.Module) -> torch.Tensor:

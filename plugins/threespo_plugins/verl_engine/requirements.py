@@ -14,6 +14,8 @@ from threespo_plugins.verl_engine.config import VERSION, VerlConfig
 
 SERVERS = ("vllm", "sglang")
 """Rollouts whose servers verl runs itself."""
+_RANKS_A_CORE = 4
+"""On the CPU nothing else bounds how many processes are started."""
 _INSTALL = "make an environment for it: scripts/verl_env.sh DIR (docs/verl.md)"
 
 
@@ -25,22 +27,26 @@ def works_with(rollout: Rollout) -> bool:
 def check(config: VerlConfig, model: Path, rollout: Rollout) -> None:
     """Raises EngineError, DataError or UsageError in one line if a run cannot work."""
     config.validate()
-    _check_packages(rollout)
+    _check_packages(config, rollout)
     _check_server(rollout)
     _check_device(config, rollout)
     _check_model(config, model, rollout)
+    _check_tokenizer(model)
 
 
-def _check_packages(rollout: Rollout) -> None:
+def _check_packages(config: VerlConfig, rollout: Rollout) -> None:
     try:
         found = version("verl")
     except PackageNotFoundError:
         raise EngineError("engine=verl needs verl, which is not installed", fix=_INSTALL) from None
     if found != VERSION:
         raise EngineError(f"engine=verl is written for verl {VERSION}, and {found} is installed", fix=_INSTALL)
-    for package in ("ray", "cachetools", "peft"):
+    for package in ("verl", "ray", "cachetools", "peft"):
         if find_spec(package) is None:
             raise EngineError(f"engine=verl needs {package}, which is not installed", fix=_INSTALL)
+    if config.rollout_ranks and config.transfer == "nccl" and find_spec("cupy") is None:
+        fix = "pip install 'verl[cupy-cu130]', or engine.weight_transfer=gloo"
+        raise EngineError("engine.weight_transfer=nccl needs cupy, which is not installed", fix=fix)
     if rollout.name in SERVERS and find_spec(rollout.name) is None:
         raise EngineError(
             f"rollout={rollout.name} needs {rollout.name}, which is not installed", fix="rollout=hf, or an environment with verl's extra of that name"
@@ -56,12 +62,22 @@ def _check_server(rollout: Rollout) -> None:
 def _check_device(config: VerlConfig, rollout: Rollout) -> None:
     if rollout.name in SERVERS and config.device != "cuda":
         raise UsageError(f"verl runs rollout={rollout.name} on GPUs only", fix="rollout=hf with engine.device=cpu")
+    if config.device == "cpu" and config.ray_address is None:
+        cores = os.cpu_count() or 1
+        if config.all_ranks > _RANKS_A_CORE * cores:
+            asked = f"engine.ranks={config.ranks}"
+            asked += f" and engine.rollout_ranks={config.rollout_ranks} ask" if config.rollout_ranks else " asks"
+            fix = f"at most {_RANKS_A_CORE * cores} in all; one is best on the CPU"
+            raise EngineError(f"{asked} for {config.all_ranks} processes with a model each, and this machine has {cores} cores", fix=fix)
     if config.device == "cuda" and config.ray_address is None:
         have = _gpus()
         if not have:
             raise EngineError("engine.device=cuda, but this machine has no CUDA device", fix="engine.device=cpu, or join a cluster with engine.ray_address")
-        if have < config.world_size:
-            raise EngineError(f"engine.ranks={config.ranks} needs {config.world_size} GPUs, and this machine has {have}", fix=f"engine.ranks={have}")
+        if have < config.all_ranks:
+            asked = f"engine.ranks={config.ranks}"
+            asked += f" and engine.rollout_ranks={config.rollout_ranks} need" if config.rollout_ranks else " needs"
+            fix = "lower one of them" if config.rollout_ranks else f"engine.ranks={have}"
+            raise EngineError(f"{asked} {config.all_ranks} GPUs, and this machine has {have}", fix=fix)
 
 
 def _gpus() -> int:
@@ -92,3 +108,21 @@ def _check_model(config: VerlConfig, model: Path, rollout: Rollout) -> None:
     for name, count in (("attention heads", heads), ("key-value heads", fields.get("num_key_value_heads") or heads)):
         if count % config.tensor_parallel and config.tensor_parallel % count:
             raise UsageError(f"engine.tensor_parallel={config.tensor_parallel} does not divide the model's {count} {name}", fix=f"a divisor of {count}")
+
+
+def _check_tokenizer(model: Path) -> None:
+    """Every token must have a row in the embedding. A tokenizer without a ``tokenizer.json`` is checked once it is loaded."""
+    try:
+        tokenizer = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
+        fields = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        known = tokenizer["model"]["vocab"]
+        ids = [token["id"] for token in tokenizer.get("added_tokens") or ()]
+        ids += known.values() if isinstance(known, dict) else range(len(known))
+        rows = int((fields.get("text_config") or fields)["vocab_size"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return
+    if ids and max(ids) >= rows:
+        raise DataError(
+            f"the tokenizer in {model} has the token {max(ids)}, but the model embeds {rows} tokens, from 0",
+            fix="give the model the tokenizer that it was trained with",
+        )

@@ -17,6 +17,8 @@ from threespo_plugins.verl_engine.config import VerlConfig
 
 HF_ROLLOUT = "threespo_hf"
 """The name under which verl's registries know our own rollout server."""
+GLOO_TRANSFER = "threespo_gloo"
+"""The name under which verl knows our own way of handing weights to servers with ranks of their own."""
 SERVER_OPTIONS = {
     "gpu_memory_utilization": "gpu_memory_utilization", "max_num_seqs": "max_num_seqs", "prefix_caching": "enable_prefix_caching", "eager": "enforce_eager",
 }  # fmt: skip
@@ -43,7 +45,7 @@ def verl_config(config: VerlConfig, model: Path, limit: int, rollout: Rollout | 
             whole = compose("ppo_trainer")
     finally:
         GlobalHydra.instance().hydra = outer
-    for key, value in (_training(config) | _model(config, model) | _rollout(config, limit, rollout)).items():
+    for key, value in (_training(config) | _model(config, model) | _rollout(config, limit, rollout) | _places(config)).items():
         try:
             OmegaConf.update(whole, key, value, force_add=key in _NEW)
         except OmegaConfBaseException as error:
@@ -129,6 +131,22 @@ def _rollout(config: VerlConfig, limit: int, rollout: Rollout | None) -> dict[st
         settings |= {f"{_ROLLOUT}.{theirs}": getattr(rollout.options, ours) for ours, theirs in SERVER_OPTIONS.items() if hasattr(rollout.options, ours)}
         settings[f"{_MODEL}.load_tokenizer"] = True  # these servers are made with one
     return settings
+
+
+def _places(config: VerlConfig) -> dict[str, Any]:
+    """Where the servers run, and how they get new weights."""
+    if not config.rollout_ranks:
+        return {}
+    return {
+        "actor_rollout_ref.hybrid_engine": False,
+        # verl makes servers until they are so many GPUs, each of which Ray places on a node with room for it.
+        f"{_ROLLOUT}.nnodes": 1,
+        f"{_ROLLOUT}.n_gpus_per_node": config.rollout_ranks,
+        f"{_ROLLOUT}.free_cache_engine": False,
+        f"{_ROLLOUT}.checkpoint_engine.backend": GLOO_TRANSFER if config.transfer == "gloo" else config.transfer,
+        f"{_ROLLOUT}.checkpoint_engine.custom_backend_module": "threespo_plugins.verl_engine.transfer",
+        f"{_MODEL}.lora.merge": config.lora_rank > 0,
+    }
 
 
 def _without_dropout(model: Path) -> dict[str, float]:

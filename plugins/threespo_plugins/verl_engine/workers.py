@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from tensordict import TensorDict
+from verl.checkpoint_engine import CheckpointEngineWorker
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.trainer.config import CheckpointConfig
 from verl.utils.config import omega_conf_to_dataclass
@@ -18,6 +19,7 @@ from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelCo
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 from threespo_bench.contracts.objective import Optimization
+from threespo_bench.seeding import Streams
 from threespo_plugins.verl_engine import hf_server, model_state
 from threespo_plugins.verl_engine.training_engines import VALUE_MODEL
 
@@ -79,14 +81,25 @@ class Trainee(TrainingWorker):
 
 
 class Policy(ActorRolloutRefWorker):
-    """The policy, the reference policy once it is asked for, and the part of verl's rollout that hands over new weights."""
+    """The policy, the reference policy once it is asked for, and the part of verl's rollout that hands over new weights.
+
+    Args:
+        config: verl's, of policy, rollout and reference. role: verl's word for what is made of it. seed: of the run; adapters start at random values.
+    """
 
     actor_worker_cls = Trainee
     ref_worker_cls = Trainee
 
-    def __init__(self, config: Any, role: str) -> None:
+    def __init__(self, config: Any, role: str, seed: int = 0) -> None:
         super().__init__(config=config, role=role)
+        self._seed = seed
         _join_ranks()
+
+    @register(dispatch_mode=_ALL)
+    def init_model(self) -> None:
+        """See verl. A run that is resumed must start from the adapters that it had."""
+        torch.manual_seed(Streams(self._seed).integer("engine/adapters"))
+        super().init_model()
 
     @register(dispatch_mode=_ALL)
     def use(self, optimization: Optimization) -> None:
@@ -112,6 +125,13 @@ class Policy(ActorRolloutRefWorker):
     def digest(self) -> str:
         """See :meth:`Trainee.digest`."""
         return self.actor.digest()
+
+    @register(dispatch_mode=_ALL, blocking=False)
+    async def update_weights(self, global_steps: int | None = None, mode: str = "auto") -> Any:
+        """See verl, which sends merged adapters in bfloat16 whatever the precision is, where servers have ranks of their own."""
+        if mode != "naive" and self.actor.engine.model_config.lora_rank:
+            return await self.checkpoint_engine.send_weights(model_state.served_tensors(self.actor.engine), global_steps=global_steps)
+        return await super().update_weights(global_steps=global_steps, mode=mode)
 
     @register(dispatch_mode=_ALL)
     def process_id(self) -> int:
@@ -167,6 +187,10 @@ class Policy(ActorRolloutRefWorker):
     def export(self, folder: str) -> None:
         """Write the policy as an ordinary Hugging Face folder, without the tokenizer; adapters are merged."""
         model_state.export(self.actor.engine, Path(folder))
+
+
+class Receiver(CheckpointEngineWorker):
+    """verl's worker beside a server with ranks of its own, which takes over new weights; where this module is imported, our server is known."""
 
 
 class Value(Trainee):

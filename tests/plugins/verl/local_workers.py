@@ -53,7 +53,7 @@ class LocalWorkers:
         return tensordict_utils.concat_tensordict(answers)
 
 
-def policy_workers(folder: Path, **options: Any) -> tuple[Any, LocalWorkers]:
+def policy_workers(folder: Path, seed: int = 0, **options: Any) -> tuple[Any, LocalWorkers]:
     """A policy's description and its workers."""
     from threespo_plugins.verl_engine import workers
     from threespo_plugins.verl_engine.policy import RemotePolicy
@@ -61,7 +61,7 @@ def policy_workers(folder: Path, **options: Any) -> tuple[Any, LocalWorkers]:
 
     config = VerlConfig(**options)
     policy = RemotePolicy(Path(folder), config)
-    worker = workers.Policy(config=verl_config(config, Path(folder), policy.limit, None).actor_rollout_ref, role="actor")
+    worker = workers.Policy(config=verl_config(config, Path(folder), policy.limit, None).actor_rollout_ref, role="actor", seed=seed)
     worker.init_model()
     return policy, LocalWorkers(worker)
 
@@ -70,7 +70,7 @@ def make_learner(folder: Path, seed: int = 0, critic: bool = False, **options: A
     """A learner of the engine verl, with the workers in this process."""
     from threespo_plugins.verl_engine.learner import VerlLearner
 
-    policy, workers = policy_workers(folder, **options)
+    policy, workers = policy_workers(folder, seed, **options)
     learner = VerlLearner(policy, workers, seed)
     if critic:
         learner.add_critic(make_critic(folder, policy, seed, **options))
@@ -100,7 +100,7 @@ class LocalEngine(Engine):
 
         super().__init__(VerlConfig(**options), str(model), seed)
         self._options = options
-        self._policy, self._workers = policy_workers(model, **options)
+        self._policy, self._workers = policy_workers(model, seed, **options)
         config = self.config
         self._server = HFServer(str(model), config.device, config.dtype, config.max_batch, self._policy.limit, config.threads)
         self.learner = VerlLearner(self._policy, self._workers, seed, self._hand_over)

@@ -62,6 +62,41 @@ def test_two_ranks_with_a_server_each_and_lora(model, tmp_path):
         engine.close()
 
 
+@pytest.mark.parametrize("options", [{"ranks": 2, "rollout_ranks": 1}, {"rollout_ranks": 2, "lora_rank": 4}], ids=["two ranks", "two servers with LoRA"])
+def test_servers_with_ranks_of_their_own(model, tmp_path, options):
+    """Published weights arrive in other processes, again after loading a checkpoint; a server that is gone is one clear line, and no wait."""
+    import ray
+
+    engine = make_engine(model, **options)
+    try:
+        assert len(engine._deployment._replicas()) == options["rollout_ranks"]
+        turns = turns_of(generate(engine, TEXTS))
+        before = engine.learner.score(turns)
+        np.testing.assert_allclose(before, turns.old_log_probs, atol=1e-4)
+        engine.learner.save(tmp_path / "state")
+        engine.learner.update(turns, credit_of(turns), PolicyGradient(), Optimization(learning_rate=2e-2))
+        with pytest.raises(EngineError, match="not published"):
+            generate(engine, TEXTS)
+        assert engine.publish() == 1
+        moved = turns_of(generate(engine, [TEXTS[i % len(TEXTS)] for i in range(16)], range(16)))  # enough requests for every server
+        np.testing.assert_allclose(engine.learner.score(moved), moved.old_log_probs, atol=1e-4)
+        assert np.abs(engine.learner.score(turns) - before).max() > 1e-2
+        engine.learner.load(tmp_path / "state")
+        back = turns_of(generate(engine, TEXTS))
+        np.testing.assert_array_equal(back.response_ids, turns.response_ids)
+        np.testing.assert_allclose(back.old_log_probs, turns.old_log_probs, atol=1e-4)
+        replica = engine._deployment._replicas()[-1]
+        ray.kill(replica.servers[0])
+        with pytest.raises(EngineError, match="worker of the rollout is gone") as found:
+            engine.publish()
+        assert "\n" not in str(found.value) and "--resume" in found.value.fix
+        ray.kill(replica.workers[0])
+        with pytest.raises(EngineError, match="worker of the rollout is gone"):
+            engine.publish()
+    finally:
+        engine.close()
+
+
 def test_a_killed_worker_is_one_clear_line(model):
     engine = make_engine(model)
     try:

@@ -152,3 +152,16 @@ def test_adapters_reach_the_server(model, rank):
 def test_what_needs_a_critic_says_so(learner):
     with pytest.raises(UsageError, match="no critic"):
         learner.values(recorded.recorded_turns(learner.score))
+
+
+def test_adapters_start_at_the_same_values_for_a_seed(model, rank):
+    """A run that is resumed in another process starts from the weights that it had."""
+    import torch
+
+    options = {"lora_rank": 4, "lora_targets": ["q_proj"]}
+    digests = []
+    for state, seed in ((1, 0), (2, 0), (3, 5)):
+        torch.manual_seed(state)
+        _, workers = local_workers.policy_workers(model, seed, **options)
+        digests.append(workers.all("digest")[0])
+    assert digests[0] == digests[1] != digests[2]

@@ -19,3 +19,6 @@ def test_verl_takes_the_settings(recipe, rank, model):
         assert whole.actor_rollout_ref.rollout.max_model_len == options.max_context
         assert whole.actor_rollout_ref.model.lora_rank == options.lora_rank
         assert whole.trainer.n_gpus_per_node == options.ranks
+        servers = whole.actor_rollout_ref.rollout
+        assert servers.nnodes * servers.n_gpus_per_node == options.rollout_ranks
+        assert servers.checkpoint_engine.backend == ("nccl" if options.rollout_ranks else "naive")

@@ -54,8 +54,14 @@ def test_packages(there, folder, monkeypatch):
 
     monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "ray" else object())
     assert "needs ray" in refused(VerlConfig(), folder, kind=EngineError)
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "verl" else object())
+    assert "needs verl, which is not installed" in refused(VerlConfig(), folder, kind=EngineError)
     monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "vllm" else object())
     assert "needs vllm" in refused(GPU, folder, VLLM, EngineError)
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "cupy" else object())
+    apart = replace(GPU, ranks=2, rollout_ranks=2)
+    assert "engine.weight_transfer=nccl needs cupy" in refused(apart, folder, kind=EngineError)
+    VerlEngine.check(replace(apart, weight_transfer="gloo"), folder, HF)
     monkeypatch.setattr(requirements, "version", lambda _: "0.8.0")
     assert f"written for verl {VERSION}, and 0.8.0 is installed" in refused(VerlConfig(), folder, kind=EngineError)
     monkeypatch.setattr(requirements, "version", absent)
@@ -65,6 +71,9 @@ def test_packages(there, folder, monkeypatch):
 def test_devices(there, folder, monkeypatch):
     assert "on GPUs only" in refused(VerlConfig(), folder, VLLM, UsageError)
     assert "needs 8 GPUs, and this machine has 4" in refused(replace(GPU, ranks=8), folder, kind=EngineError)
+    apart = replace(GPU, ranks=2, rollout_ranks=6)
+    assert "engine.ranks=2 and engine.rollout_ranks=6 need 8 GPUs, and this machine has 4" in refused(apart, folder, kind=EngineError)
+    VerlEngine.check(replace(apart, rollout_ranks=2), folder, HF)
     VerlEngine.check(replace(GPU, ranks=8, nodes=2, ray_address="auto"), folder, HF)  # the cluster is asked, once it was joined
     monkeypatch.setattr(requirements, "_gpus", lambda: 0)
     assert "no CUDA device" in refused(GPU, folder, kind=EngineError)
@@ -82,6 +91,33 @@ def test_models(there, folder):
     assert "cannot be read" in refused(VerlConfig(), folder, kind=DataError)
 
 
+def test_more_processes_than_the_cores_can_carry(there, folder, monkeypatch):
+    monkeypatch.setattr(requirements.os, "cpu_count", lambda: 2)
+    VerlEngine.check(VerlConfig(ranks=2, rollout_ranks=6), folder, HF)
+    assert "engine.ranks=2 and engine.rollout_ranks=7 ask for 9 processes" in refused(VerlConfig(ranks=2, rollout_ranks=7), folder, kind=EngineError)
+    assert "this machine has 2 cores" in refused(VerlConfig(ranks=100), folder, kind=EngineError)
+    VerlEngine.check(VerlConfig(ranks=100, ray_address="auto"), folder, HF)
+
+
+@pytest.mark.parametrize("vocabulary", [{"a": 0, "b": 7}, [["a", 0.0]] * 8], ids=["by name", "in order"])
+def test_every_token_has_a_row_in_the_embedding(there, folder, vocabulary):
+    fields = json.loads((folder / "config.json").read_text())
+
+    def write(rows, added=()):
+        (folder / "config.json").write_text(json.dumps(fields | {"vocab_size": rows}))
+        added = [{"id": number, "content": f"<{number}>"} for number in added]
+        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": added}))
+
+    write(8)
+    VerlEngine.check(VerlConfig(), folder, HF)
+    write(7)
+    assert "has the token 7, but the model embeds 7 tokens" in refused(VerlConfig(), folder, kind=DataError)
+    write(9, added=[8, 9])
+    assert "has the token 9" in refused(VerlConfig(), folder, kind=DataError)
+    (folder / "tokenizer.json").write_text("{")
+    VerlEngine.check(VerlConfig(), folder, HF)  # found out once it is loaded
+
+
 def test_a_server_that_verl_starts_is_not_started_elsewhere(there, folder):
     class Elsewhere(RolloutOptions):
         url = "http://localhost:8000"
@@ -92,7 +128,8 @@ def test_a_server_that_verl_starts_is_not_started_elsewhere(there, folder):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("device", "tpu"), ("ranks", 0), ("nodes", 0), ("dtype", "float16"), ("dtype", "bfloat16"), ("attention", "fast"), ("attention", "flash_attention_2"),
+        ("device", "tpu"), ("ranks", 0), ("nodes", 0), ("rollout_ranks", -1), ("weight_transfer", "post"), ("weight_transfer", "nccl"),
+        ("dtype", "float16"), ("dtype", "bfloat16"), ("attention", "fast"), ("attention", "flash_attention_2"),
         ("offload", "some"), ("offload", "all"), ("micro_batch_tokens", 0), ("lora_rank", -1), ("lora_targets", []), ("max_context", 1), ("threads", 0),
         ("max_batch", 0), ("tensor_parallel", 2), ("verify_log_probs", 0.0), ("max_staleness", -1), ("start_seconds", 0.0),
     ],
@@ -100,3 +137,11 @@ def test_a_server_that_verl_starts_is_not_started_elsewhere(there, folder):
 def test_options_out_of_range_are_named(key, value):
     with pytest.raises(UsageError, match=f"engine.{key}="):
         VerlConfig(**{key: value}).validate()
+
+
+def test_tensor_parallel_divides_the_ranks_of_the_servers():
+    VerlConfig(device="cuda", ranks=3, rollout_ranks=4, tensor_parallel=2).validate()
+    with pytest.raises(UsageError, match="a divisor of rollout_ranks, 5"):
+        VerlConfig(device="cuda", ranks=2, rollout_ranks=5, tensor_parallel=2).validate()
+    with pytest.raises(UsageError, match="a divisor of ranks x nodes, 6"):
+        VerlConfig(device="cuda", ranks=3, nodes=2, tensor_parallel=4).validate()

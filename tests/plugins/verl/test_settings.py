@@ -21,6 +21,8 @@ CASES = {
     "cpu": (VerlConfig(), None),
     "own sampling on GPUs": (VerlConfig(device="cuda", ranks=2, dtype="bfloat16"), Rollout("hf", OwnSampling.Config(), OwnSampling)),
     "vllm": (VerlConfig(device="cuda", ranks=4, nodes=2, dtype="bfloat16", attention="flash_attention_2", tensor_parallel=2, offload="all"), servers("vllm")),
+    "vllm on GPUs of its own": (VerlConfig(device="cuda", ranks=2, rollout_ranks=6, dtype="bfloat16", tensor_parallel=2, lora_rank=8), servers("vllm")),
+    "own sampling on ranks of its own": (VerlConfig(rollout_ranks=2), None),
     "sglang with LoRA": (VerlConfig(device="cuda", lora_rank=8, lora_alpha=16, lora_targets=["q_proj", "v_proj"]), servers("sglang")),
 }
 
@@ -43,11 +45,16 @@ def test_verl_accepts_what_we_say(rank, model, case):
     assert described.lora_rank == config.lora_rank and described.use_remove_padding == (config.attention == "flash_attention_2")
     assert described.target_modules == ("all-linear" if config.lora_targets == ["all-linear"] else config.lora_targets)
     assert FSDPEngineConfig(**translation.engine_settings(config)).use_dynamic_bsz
+    assert chosen.nnodes * chosen.n_gpus_per_node == config.rollout_ranks
+    assert part.hybrid_engine is not bool(config.rollout_ranks)
+    transfer = ("nccl" if config.device == "cuda" else translation.GLOO_TRANSFER) if config.rollout_ranks else "naive"
+    assert chosen.checkpoint_engine.backend == transfer
+    assert bool(described.lora.get("merge")) == (config.lora_rank > 0 and config.rollout_ranks > 0)
     if rollout is None or rollout.name == "hf":
         assert chosen.name == translation.HF_ROLLOUT and chosen.tensor_model_parallel_size == 1 and not chosen.free_cache_engine
         return
     assert (chosen.name, chosen.gpu_memory_utilization, chosen.max_num_seqs) == (rollout.name, 0.3, 77)
-    assert not chosen.enable_prefix_caching and not chosen.enforce_eager and chosen.free_cache_engine
+    assert not chosen.enable_prefix_caching and not chosen.enforce_eager and chosen.free_cache_engine is not bool(config.rollout_ranks)
     assert chosen.tensor_model_parallel_size == config.tensor_parallel and whole.trainer.nnodes == config.nodes
 
 

@@ -1,0 +1,173 @@
+"""Checkpoints of runs of the engine verl where verl is not: ``merge`` compares with the starting weights, ``eval`` and ``play`` use the merged policy.
+
+verl's merger is a stand-in here: it copies a folder that was made before.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from threespo_bench.checkpointing import Checkpoints, write_state
+from threespo_bench.cli.app import run_cli
+from threespo_bench.config.compose import compose
+from threespo_bench.config.plain import to_plain
+from threespo_bench.host import PluginHost
+
+Run = Callable[..., tuple[int, str, str]]
+PLAYED = ("--seeds", "0", "--episodes", "2", "--format", "json")
+LIMITS = ("rollout.max_turns=3", "rollout.max_new_tokens=6")
+
+
+@pytest.fixture
+def bench(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in this process: exit code, standard output, standard error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run_cli([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Starting weights in float32."""
+    from threespo_envs.alfred.vocabulary import vocabulary
+    from threespo_plugins.models.word_level import make_model, make_tokenizer
+
+    folder = tmp_path_factory.mktemp("model") / "base"
+    tokenizer = make_tokenizer(vocabulary())
+    make_model(tokenizer, hidden=64, layers=2, heads=2, intermediate=64, seed=0).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def started(base: Path, tmp_path: Path) -> Path:
+    """The run's own copy of them, which a test may remove."""
+    return Path(shutil.copytree(base, tmp_path / "started"))
+
+
+@pytest.fixture
+def run(started: Path, tmp_path: Path) -> Path:
+    """A run of verl after one iteration, with shards in its checkpoint."""
+    host = PluginHost.discover()
+    folder = tmp_path / "run"
+    folder.mkdir()
+    options = [f"model.path={started}", "engine=verl", "engine.max_context=512", "engine.ranks=2", "tracker=none", *LIMITS]
+    config = compose("3spo", "household", options, host)
+    (folder / "config.yaml").write_text(yaml.safe_dump(to_plain(config)))
+    algorithm = host.find("algorithms", "threespo").load()(config.algorithm.options)
+
+    def fill(checkpoint: Path) -> None:
+        actor = checkpoint / "learner" / "actor"
+        (actor / "huggingface").mkdir(parents=True)
+        (actor / "model_world_size_2_rank_0.pt").write_bytes(b"shard")
+        write_state(checkpoint, "loop", {"policy_version": 7}, "test")
+        write_state(checkpoint, "algorithm", algorithm.state_dict(), "test")
+
+    Checkpoints(folder / "checkpoints").write(1, fill, {})
+    return folder
+
+
+@pytest.fixture
+def merges_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Let the environment that has verl merge any shards to a given folder."""
+
+    def choose(folder: Path) -> None:
+        python = tmp_path / "python"
+        python.write_text(f"#!{sys.executable}\nimport shutil, sys\nshutil.copytree({str(folder)!r}, sys.argv[9], dirs_exist_ok=True)\n")
+        python.chmod(0o755)
+        monkeypatch.setenv("THREESPO_BENCH_VERL_PYTHON", str(python))
+
+    return choose
+
+
+def write_model(base: Path, folder: Path, change: float = 1.0, dtype: torch.dtype = torch.bfloat16) -> Path:
+    """What verl's merger makes of a policy that differs from ``base`` in the scale of one weight."""
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    with torch.no_grad():
+        model.model.layers[0].self_attn.v_proj.weight.mul_(change)
+    model.to(dtype).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+    return folder
+
+
+def place(run: Path, name: str) -> Path:
+    """A way to name the policy of the run."""
+    checkpoint = run / "checkpoints" / "iteration-000001"
+    return {"run": run, "checkpoint": checkpoint, "shards": checkpoint / "learner" / "actor"}[name]
+
+
+@pytest.mark.parametrize("named", ["run", "checkpoint", "shards"])
+def test_weights_that_are_those_of_the_start_are_refused(bench: Run, base: Path, run: Path, tmp_path: Path, merges_to, named: str) -> None:
+    merges_to(write_model(base, tmp_path / "same"))
+    code, _, err = bench("merge", place(run, named), tmp_path / "merged")
+    assert code == 4 and "those that the run started from" in err and "bfloat16" in err
+    assert not (tmp_path / "merged").exists()
+    merges_to(write_model(base, tmp_path / "other", 1.05))
+    code, _, err = bench("merge", place(run, named), tmp_path / "merged")
+    assert code == 0 and "not compared" not in err, err
+
+
+def test_an_output_layer_that_only_one_of_them_names_says_nothing(bench: Run, base: Path, run: Path, tmp_path: Path, merges_to) -> None:
+    from safetensors.torch import load_file, save_file
+
+    file = write_model(base, tmp_path / "same") / "model.safetensors"
+    save_file(load_file(file) | {"another.weight": torch.ones(2)}, file, metadata={"format": "pt"})
+    merges_to(tmp_path / "same")
+    assert bench("merge", run, tmp_path / "merged")[0] == 4
+
+
+def test_starting_weights_that_are_gone(bench: Run, base: Path, started: Path, run: Path, tmp_path: Path, merges_to) -> None:
+    shutil.rmtree(started)
+    merges_to(write_model(base, tmp_path / "same"))
+    code, _, err = bench("merge", run, tmp_path / "merged")
+    assert code == 0 and (tmp_path / "merged" / "config.json").is_file()
+    assert "warning: not compared with what it was trained from" in err and str(started) in err
+
+
+def test_shards_of_no_run(bench: Run, base: Path, run: Path, tmp_path: Path, merges_to) -> None:
+    moved = shutil.copytree(place(run, "checkpoint") / "learner", tmp_path / "global_step_1")
+    merges_to(write_model(base, tmp_path / "same"))
+    code, _, err = bench("merge", moved, tmp_path / "merged")
+    assert code == 0 and "not compared with what it was trained from" in err and "no run folder" in err
+
+
+@pytest.mark.skipif(find_spec("verl") is not None, reason="verl is installed here, so the run's own engine plays")
+def test_a_run_is_played_without_verl(bench: Run, base: Path, started: Path, run: Path, tmp_path: Path, merges_to) -> None:
+    """The merged policy plays the run's episodes, with the options of the run; the starting weights are not needed."""
+    shutil.rmtree(started)
+    merged = write_model(base, tmp_path / "other", 3.0)
+    merges_to(merged)
+    code, out, err = bench("eval", run, *PLAYED)
+    assert code == 0, err
+    assert "verl is not installed here" in err and "engine=embedded" in err
+    about = json.loads(out)
+    assert (about["algorithm"], about["iteration"], about["max_turns"], about["max_new_tokens"]) == ("threespo", 1, 3, 6)
+    code, expected, err = bench("eval", merged, *PLAYED, *LIMITS)
+    assert code == 0, err
+    assert about["results"] == json.loads(expected)["results"]
+    code, out, err = bench("play", run, "--task", "0")
+    assert code == 0, err
+    assert any(line.startswith("state") and "S(s) = " in line for line in out.splitlines())
+    code, _, err = bench("eval", run, *PLAYED, "engine.max_context=8")
+    assert code == 5 and "context of 8 tokens" in err, "options are those of the engine that plays"
+
+
+@pytest.mark.skipif(find_spec("verl") is not None, reason="verl is installed here")
+def test_without_any_verl_there_is_one_clear_line(bench: Run, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("THREESPO_BENCH_VERL_PYTHON", raising=False)
+    code, _, err = bench("eval", run, *PLAYED)
+    assert code == 4 and "needs verl, which is not installed here" in err and "THREESPO_BENCH_VERL_PYTHON" in err
