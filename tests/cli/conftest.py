@@ -60,6 +60,32 @@ def call(toy_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsy
     return run
 
 
+@pytest.fixture
+def bench(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run a command in this process without the toys: exit code, standard output, standard error."""
+    from threespo_bench.cli.app import run_cli
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run_cli([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the architecture of household-tiny, smaller and with random weights in float32. No test may change it."""
+    from threespo_envs.alfred.vocabulary import vocabulary
+    from threespo_plugins.models.word_level import make_model, make_tokenizer
+
+    folder = tmp_path_factory.mktemp("model") / "base"
+    tokenizer = make_tokenizer(vocabulary())
+    make_model(tokenizer, hidden=64, layers=2, heads=2, intermediate=64, seed=0).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def made_store(tmp_path_factory: pytest.TempPathFactory, toys: Toys) -> Path:
     """Two variants and one algorithm that cannot run, on two seeds; made once by the program itself."""

@@ -20,31 +20,6 @@ Run = Callable[..., tuple[int, str, str]]
 IDS = torch.tensor([[5, 17, 300, 4, 9, 2, 40, 7]])
 
 
-@pytest.fixture
-def bench(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in this process: exit code, standard output, standard error."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run_cli([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The architecture of household-tiny, smaller and with random weights."""
-    from threespo_envs.alfred.vocabulary import vocabulary
-    from threespo_plugins.models.word_level import make_model, make_tokenizer
-
-    folder = tmp_path_factory.mktemp("model") / "base"
-    tokenizer = make_tokenizer(vocabulary())
-    make_model(tokenizer, hidden=64, layers=2, heads=2, intermediate=64, seed=0).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def run(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One small iteration of 3SPO from it."""

@@ -18,7 +18,6 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from threespo_bench.checkpointing import Checkpoints, write_state
-from threespo_bench.cli.app import run_cli
 from threespo_bench.config.compose import compose
 from threespo_bench.config.plain import to_plain
 from threespo_bench.host import PluginHost
@@ -26,31 +25,6 @@ from threespo_bench.host import PluginHost
 Run = Callable[..., tuple[int, str, str]]
 PLAYED = ("--seeds", "0", "--episodes", "2", "--format", "json")
 LIMITS = ("rollout.max_turns=3", "rollout.max_new_tokens=6")
-
-
-@pytest.fixture
-def bench(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in this process: exit code, standard output, standard error."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run_cli([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Starting weights in float32."""
-    from threespo_envs.alfred.vocabulary import vocabulary
-    from threespo_plugins.models.word_level import make_model, make_tokenizer
-
-    folder = tmp_path_factory.mktemp("model") / "base"
-    tokenizer = make_tokenizer(vocabulary())
-    make_model(tokenizer, hidden=64, layers=2, heads=2, intermediate=64, seed=0).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture
