@@ -15,8 +15,11 @@ _TOKENIZER_FILES = (
     "chat_template.jinja",
 )  # fmt: skip
 _PROBE_TOKENS = 32
-_TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2, "float16": 1e-2}
-"""How far the merged model's log-probabilities may be from those of base and adapter, by the precision of the weights."""
+_TOLERANCE = 1e-3
+"""How far log-probabilities of the sum may be from those of base and adapter, both in float32, where only the order of additions differs.
+
+Measured: up to 1.5e-4 with SmolLM2-135M and random adapters.
+"""
 
 
 UNCHANGED_FIX = "it is untrained (all zero), or too small for the base's precision"
@@ -35,9 +38,11 @@ def merge_adapter(adapter: Path, base: str | None, out: Path, *, refuse_unchange
         Whether the adapter changes anything.
 
     Raises:
-        DataError: adapter or base cannot be read, or the adapter changes nothing.
-        EngineError: the written model does not compute what base and adapter compute.
+        DataError: adapter or base cannot be read, the adapter's lora_alpha is 0, or it changes nothing.
+        EngineError: the sum does not compute what base and adapter compute, or what was written is not the sum.
     """
+    if scale_is_lost(adapter):
+        raise DataError(f"the adapter in {adapter} has lora_alpha 0: its scale is lost", fix="write the lora_alpha of its training to adapter_config.json")
     try:
         import peft  # noqa: F401
     except ImportError as error:
@@ -54,6 +59,9 @@ def merge_adapter(adapter: Path, base: str | None, out: Path, *, refuse_unchange
         probe = torch.arange(_PROBE_TOKENS)[None] * 37 % combined.get_input_embeddings().num_embeddings
         expected = combined(input_ids=probe).logits.log_softmax(-1)
         merged = combined.merge_and_unload(safe_merge=True)
+        gap = float((merged(input_ids=probe).logits.log_softmax(-1) - expected).abs().max())
+    if not gap <= _TOLERANCE:
+        raise EngineError(f"the merged model is not base and adapter: log-probabilities differ by {gap:.2e}, allowed {_TOLERANCE:.0e}")
     merged = merged.to(dtype)
     after = merged.state_dict()
     changed = before.keys() != after.keys() or not all(torch.equal(before[name].to(dtype), after[name]) for name in before)
@@ -62,19 +70,41 @@ def merge_adapter(adapter: Path, base: str | None, out: Path, *, refuse_unchange
     out.mkdir(parents=True, exist_ok=True)
     merged.save_pretrained(out)
     _copy_tokenizer(adapter, base_folder, out)
-    with torch.no_grad():
-        gap = float((_load(out)(input_ids=probe).logits.log_softmax(-1) - expected).abs().max())
-    allowed = _TOLERANCE[str(dtype).removeprefix("torch.")]
-    if not gap <= allowed:
-        raise EngineError(f"the merged model is not base and adapter: log-probabilities differ by {gap:.2e}, allowed {allowed:.0e}")
+    _check_written(out, after)
     return changed
 
 
-def _base_folder(adapter: Path, base: str | None) -> Path:
+def scale_is_lost(adapter: Path) -> bool:
+    """Whether the configuration says lora_alpha 0, which verl's merger writes if it was not told the real one."""
+    return _configuration(adapter).get("lora_alpha") == 0
+
+
+def _check_written(out: Path, weights: dict[str, Any]) -> None:
+    """Raises EngineError unless the folder holds exactly these weights, and they are finite.
+
+    Log-probabilities cannot tell: rounding to bfloat16 alone may move them as far as a small adapter does.
+    """
+    import torch
+
+    written = _load(out).state_dict()
+    wrong = sorted(written.keys() ^ weights.keys())
+    wrong = wrong or [name for name, tensor in weights.items() if not torch.equal(tensor.to(written[name].dtype), written[name])]
+    if wrong:
+        raise EngineError(f"the model that was written to {out} is not the merged one: {wrong[0]} differs")
+    infinite = [name for name, tensor in weights.items() if tensor.is_floating_point() and not torch.isfinite(tensor).all()]
+    if infinite:
+        raise EngineError(f"the merged model is not finite in the base's precision: {infinite[0]}", fix="convert the base to float32 or bfloat16 first")
+
+
+def _configuration(adapter: Path) -> dict[str, Any]:
     try:
-        named = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
-    except (OSError, ValueError, AttributeError) as error:
+        return dict(json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
         raise DataError(f"{adapter / 'adapter_config.json'} cannot be read: {error}", fix="name a folder that peft wrote") from error
+
+
+def _base_folder(adapter: Path, base: str | None) -> Path:
+    named = _configuration(adapter).get("base_model_name_or_path")
     folder = Path(base or named or "").expanduser()
     if not base and named and not folder.is_absolute() and not folder.is_dir():
         folder = adapter / named

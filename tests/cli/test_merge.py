@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from threespo_bench.cli.app import run_cli
 
 Run = Callable[..., tuple[int, str, str]]
 IDS = torch.tensor([[5, 17, 300, 4, 9, 2, 40, 7]])
+FILE = "model.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +154,74 @@ def test_an_adapter_that_the_precision_swallows(bench: Run, base: Path, tmp_path
     assert (logits(tmp_path / "merged").log_softmax(-1) - expected.log_softmax(-1)).abs().max() < 5e-2
 
 
+def test_rounding_that_moves_log_probabilities_is_no_failure(bench: Run, base: Path, tmp_path: Path) -> None:
+    """In a model with wide logits, bfloat16 alone moves them by more than 0.05; the written weights are the rounded sum all the same."""
+    half = tmp_path / "half"
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
+    with torch.no_grad():
+        model.model.norm.weight.mul_(80)
+    model.save_pretrained(half)
+    AutoTokenizer.from_pretrained(base).save_pretrained(half)
+    expected = write_adapter(half, tmp_path / "adapter")
+    code, _, err = bench("merge", tmp_path / "adapter", tmp_path / "merged")
+    assert code == 0, err
+    assert (logits(tmp_path / "merged").log_softmax(-1) - expected.log_softmax(-1)).abs().max() > 5e-2
+    from safetensors.torch import load_file
+
+    name = "model.layers.1.self_attn.v_proj"
+    adapter, before, after = (load_file(file) for file in (tmp_path / "adapter" / "adapter_model.safetensors", half / FILE, tmp_path / "merged" / FILE))
+    a, b = (adapter[f"base_model.model.{name}.lora_{side}.weight"] for side in "AB")
+    torch.testing.assert_close(after[f"{name}.weight"], (before[f"{name}.weight"].float() + 2 * b @ a).bfloat16(), rtol=1e-2, atol=1e-6)
+    assert not torch.equal(after[f"{name}.weight"], before[f"{name}.weight"])
+
+
+def test_a_sum_that_is_wrong_is_refused(bench: Run, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    peft = pytest.importorskip("peft")
+    write_adapter(base, tmp_path / "adapter")
+    add = peft.LoraModel.merge_and_unload
+
+    def with_half_the_scale(model, *arguments, **options):
+        for module in model.modules():
+            if isinstance(getattr(module, "scaling", None), dict):
+                module.scaling["default"] /= 2
+        return add(model, *arguments, **options)
+
+    monkeypatch.setattr(peft.LoraModel, "merge_and_unload", with_half_the_scale)
+    code, _, err = bench("merge", tmp_path / "adapter", tmp_path / "merged")
+    assert code == 5 and "is not base and adapter" in err
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_file_that_is_not_the_sum_is_refused(bench: Run, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_adapter(base, tmp_path / "adapter")
+    monkeypatch.setattr("transformers.PreTrainedModel.save_pretrained", lambda model, out, **options: shutil.copytree(base, out, dirs_exist_ok=True))
+    code, _, err = bench("merge", tmp_path / "adapter", tmp_path / "merged")
+    assert code == 5 and "is not the merged one" in err and "proj.weight differs" in err
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_sum_that_the_precision_cannot_hold_is_refused(bench: Run, base: Path, tmp_path: Path) -> None:
+    half = tmp_path / "half"
+    AutoModelForCausalLM.from_pretrained(base, dtype=torch.float16).save_pretrained(half)
+    AutoTokenizer.from_pretrained(base).save_pretrained(half)
+    write_adapter(half, tmp_path / "adapter", scale=3e5)
+    code, _, err = bench("merge", tmp_path / "adapter", tmp_path / "merged")
+    assert code == 5 and "not finite in the base's precision" in err
+    assert not (tmp_path / "merged").exists()
+
+
+def test_an_adapter_without_its_scale(bench: Run, base: Path, tmp_path: Path) -> None:
+    write_adapter(base, tmp_path / "adapter")
+    file = tmp_path / "adapter" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"lora_alpha": 0}))
+    for command in (["merge", tmp_path / "adapter", tmp_path / "merged"], ["eval", tmp_path / "adapter", "--seeds", "0", "--episodes", "1"]):
+        code, _, err = bench(*command)
+        assert code == 4 and "lora_alpha 0" in err and "adapter_config.json" in err
+    file.write_text("[1]")
+    code, _, err = bench("merge", tmp_path / "adapter", tmp_path / "merged")
+    assert code == 4 and "cannot be read" in err
+
+
 def test_the_base_of_an_adapter(bench: Run, base: Path, run: Path, tmp_path: Path) -> None:
     write_adapter(base, tmp_path / "adapter")
     file = tmp_path / "adapter" / "adapter_config.json"
@@ -223,6 +293,25 @@ def test_shards_of_a_policy_with_adapters(bench: Run, base: Path, tmp_path: Path
     assert (logits(tmp_path / "merged") - expected).abs().max() < 1e-5
     assert not (tmp_path / "merged" / "lora_adapter").exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_shards_of_adapters_without_their_scale(bench: Run, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without lora_train_meta.json verl's merger writes lora_alpha 0, by which the base would be played."""
+    write_shards(base, tmp_path / "shards", 1.5)
+    write_adapter(base, tmp_path / "adapter")
+    file = tmp_path / "adapter" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"lora_alpha": 0}))
+    python = tmp_path / "python"
+    python.write_text(
+        f"#!{sys.executable}\nimport shutil, sys\nshutil.copytree({str(base)!r}, sys.argv[9], dirs_exist_ok=True)\n"
+        f"shutil.copytree({str(tmp_path / 'adapter')!r}, sys.argv[9] + '/lora_adapter')\n"
+    )
+    python.chmod(0o755)
+    monkeypatch.setenv("THREESPO_BENCH_VERL_PYTHON", str(python))
+    for command in (["merge", tmp_path / "shards", tmp_path / "merged"], ["eval", tmp_path / "shards", "--seeds", "0", "--episodes", "1"]):
+        code, _, err = bench(*command)
+        assert code == 4 and "scale of the LoRA adapter is unknown" in err and "lora_train_meta.json" in err
+    assert not (tmp_path / "merged").exists()
 
 
 def test_what_becomes_of_a_failure_of_verl(bench: Run, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo_bench.errors import DataError, EngineError
-from threespo_plugins.lora import UNCHANGED_FIX, merge_adapter
+from threespo_plugins.lora import UNCHANGED_FIX, merge_adapter, scale_is_lost
 
 _ADAPTER = "lora_adapter"
 PYTHON_VARIABLE = "THREESPO_BENCH_VERL_PYTHON"
@@ -47,7 +47,8 @@ def merge_shards(folder: Path, out: Path, *, refuse_unchanged: bool = True) -> b
         Whether it was trained with LoRA.
 
     Raises:
-        DataError: verl is not there, or the policy is a LoRA adapter that changes nothing. EngineError: its merger failed, or wrote no model.
+        DataError: verl is not there, or the policy is a LoRA adapter of unknown scale, or one that changes nothing.
+        EngineError: its merger failed, or wrote no model.
     """
     command = [verl_python(), "-m", "verl.model_merger", "merge", "--backend", "fsdp", "--local_dir", str(folder / "actor"), "--target_dir", str(out)]
     variables = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
@@ -60,6 +61,11 @@ def merge_shards(folder: Path, out: Path, *, refuse_unchanged: bool = True) -> b
         raise EngineError(f"verl's merger wrote no model to {out}", fix=f"run it yourself: {' '.join(command)}")
     if not (out / _ADAPTER).is_dir():
         return False
+    if scale_is_lost(out / _ADAPTER):
+        file = folder / "actor" / "lora_train_meta.json"
+        raise DataError(
+            f"the scale of the LoRA adapter is unknown: {file} does not say lora_alpha", fix='write {"r": RANK, "lora_alpha": ALPHA} of the training there'
+        )
     if not _add_adapter(out) and refuse_unchanged:
         raise DataError(f"the LoRA adapter in {folder / 'actor'} changes no weight of its base", fix=UNCHANGED_FIX)
     return True
