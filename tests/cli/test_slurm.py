@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.conftest import TOY_SETTINGS
 from tests.test_devices import FULL, MIG, MIXED
-from threespo_bench.cli.slurm import Job, render
+from threespo_bench.cli.slurm import _PROFILE, Job, render
 from threespo_bench.store import read_status
 
 FAKES = {
@@ -242,6 +242,7 @@ def test_with_the_launcher_ray_the_job_is_submitted(call, cluster, tmp_path, mon
     [
         (("--time", "soon"), "--time soon: is no time limit"),
         (("--gpus", "1", "--gres", "gpu:1"), "--gpus and --gres both say"),
+        (("--mig", "half"), "--mig half: is no MIG profile"),
         (("launcher=slurm",), "the launcher slurm submits jobs itself"),
         (("algorithm.grup_size=2",), "unknown key 'algorithm.grup_size'"),
     ],
@@ -250,3 +251,24 @@ def test_what_is_wrong_is_said_before_a_job_waits(call, tmp_path, options, words
     code, _, err = call("slurm", comparison(tmp_path)[1], *options)
     assert code == 2
     assert words in err
+
+
+def test_what_is_no_experiment_file(call, tmp_path):
+    code, _, err = call("slurm", str(tmp_path))
+    assert code == 2
+    assert f"{tmp_path} is no experiment file" in err and ".yaml" in err
+
+
+@pytest.mark.parametrize("profile", ["1g.10gb", "full", "1c.2g.20gb", "1g.5gb+me", "1g.24gb-me", "1g.12gb+gfx"])
+def test_mig_profiles(profile):
+    assert _PROFILE.fullmatch(profile)
+
+
+def test_an_engine_with_ray_joins_the_cluster_of_the_job(call, tmp_path):
+    """``RAY_ADDRESS`` is set there, with which none of its own can be started."""
+    file = tmp_path / "verl.yaml"
+    file.write_text("algorithms: [grpo]\nseeds: [0]\n")
+    code, out, err = call("slurm", str(file), "--nodes", "2", "--dry-run", "engine=verl")
+    assert code == 0, err
+    assert "engine=verl engine.ray_address=auto)" in out and "only the first" not in err
+    assert "engine.ray_address=auto)" not in call("slurm", str(file), "--dry-run", "engine=verl", "engine.ray_address=host:6379")[1]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from threespo_bench.host import PluginHost
 
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
+_PROFILE = re.compile(r"(\d+c\.)?\d+g\.\d+gb([+-][\w.+-]+)?|full")
 _RAY = "ray"
 _EPILOG = """\
 The job starts Ray on its nodes, waits until all have joined, and runs `compare EXPERIMENT.yaml` on the first one. Before the time limit the runs stop with a
@@ -87,7 +88,7 @@ class Job:
 def command(context: click.Context, dry_run: bool, file: str, overrides: tuple[str, ...], **options: Any) -> int:
     """Write the scripts of a job that carries out a comparison on several nodes with Ray, and submit it where there is sbatch."""
     job = Job(**options)
-    _check(job)
+    _check(job, file)
     asked = request(Options(words=(file, *overrides)))
     host = load_host(context)
     planned = asked.plan(host)
@@ -104,9 +105,13 @@ def command(context: click.Context, dry_run: bool, file: str, overrides: tuple[s
     return _submit(folder)
 
 
-def _check(job: Job) -> None:
+def _check(job: Job, file: str) -> None:
+    if not file.lower().endswith((".yaml", ".yml")):
+        raise UsageError(f"{file} is no experiment file", fix="name a .yaml file first; docs/experiments.md has examples")
     if not _TIME.fullmatch(job.time):
         raise UsageError(f"--time {job.time}: is no time limit", fix="write minutes, H:M:S or D-H:M:S")
+    if job.mig and not _PROFILE.fullmatch(job.mig):
+        raise UsageError(f"--mig {job.mig}: is no MIG profile", fix="as nvidia-smi -L lists it, e.g. 1g.10gb, or full")
     if job.gres and job.gpus:
         raise UsageError("--gpus and --gres both say what GPUs a node gives", fix="leave one of them out")
 
@@ -118,6 +123,8 @@ def _for_ray(asked: Request, planned: Sequence[PlannedRun], host: PluginHost, jo
         raise UsageError("the launcher slurm submits jobs itself", fix="use threespo-bench compare on the login node, or another launcher in this job")
     if launcher.name == _RAY:
         return ["launcher.address=auto"]
+    if all(getattr(run.config.engine.options, "ray_address", "") is None for run in planned):
+        return ["engine.ray_address=auto"]
     engines = {run.config.engine.name for run in planned}
     if job.nodes > 1 and not any(_RAY in host.find("engines", name).entry.tags for name in engines):
         warn(f"neither the launcher {launcher.name} nor the engine {', '.join(sorted(engines))} uses Ray: only the first of {job.nodes} nodes will work")
