@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo_bench.errors import DataError, EngineError
+from threespo_plugins.serving.models import check_adapter
 
 _TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
@@ -140,6 +141,7 @@ def _load(folder: Path) -> Any:
 def _with_adapter(adapter: Path, base_folder: Path) -> Any:
     from peft import PeftModel
 
+    check_adapter(adapter)
     model = _load(base_folder)
     try:
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of transformers, to developers of peft
@@ -159,5 +161,5 @@ def _copy_tokenizer(adapter: Path, base_folder: Path, out: Path) -> None:
 
 
 def _line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1]) if lines else type(error).__name__  # torch announces a list, and its first item says it

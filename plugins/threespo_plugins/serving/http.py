@@ -198,6 +198,22 @@ class _Reader:
         self.received += data
 
 
+def served_model(client: JsonClient, timeout: float = 10.0) -> dict[str, Any]:
+    """The first model of ``/v1/models``; its ``id`` is a string and its ``max_model_len``, where there is one, a number.
+
+    Raises:
+        ServerGone: there is no server. StatusError: it answered with an error, or with something else.
+    """
+    answer = client.request_now("GET", "/v1/models", timeout=timeout)
+    try:
+        model = answer.body["data"][0]
+        if isinstance(model["id"], str) and isinstance(model.get("max_model_len") or 0, int):
+            return model
+    except (LookupError, TypeError, AttributeError):
+        pass
+    raise StatusError(f"{client.url}/v1/models answered {_reason(answer.body, 80) if answer.body else 'nothing'}, which is no list of models", answer.status)
+
+
 def split_url(url: str) -> tuple[str, int, str]:
     """Host, port and leading path of ``http://host:port/path``. Raises UsageError for anything else."""
     try:
@@ -205,7 +221,7 @@ def split_url(url: str) -> tuple[str, int, str]:
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise UsageError(f"rollout.url={url} cannot be read: {error}", fix="http://HOST:PORT") from error
-    if parts.scheme != "http" or not host:
+    if parts.scheme != "http" or not host or parts.username is not None or parts.query or parts.fragment:
         raise UsageError(f"rollout.url={url} is out of range: must be http://HOST:PORT")
     return host, port or 80, parts.path.rstrip("/")
 
@@ -218,13 +234,13 @@ def _parsed(body: bytes) -> Any:
 
 
 def _checked(answer: Answer, url: str, path: str) -> Answer:
-    if answer.status >= 400:
+    if not 200 <= answer.status < 300:  # no redirection is followed: a server with a model answers itself
         raise StatusError(f"{url}{path} answered {answer.status}: {_reason(answer.body)}", answer.status)
     return answer
 
 
-def _reason(body: Any) -> str:
+def _reason(body: Any, limit: int = 300) -> str:
     """The message in an error's body, in one line."""
     while isinstance(body, dict):
         body = next((body[key] for key in ("error", "message", "detail") if key in body), json.dumps(body))
-    return " ".join(str(body or "no reason given").split())[:300]
+    return " ".join(str(body or "no reason given").split())[:limit]

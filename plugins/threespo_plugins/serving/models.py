@@ -11,10 +11,61 @@ from threespo_bench.errors import DataError
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The model's config.json. Raises DataError if it cannot be read."""
+    fix = "give the path of a local Hugging Face folder"
+    if not folder.is_dir():
+        raise DataError(f"model folder {folder} does not exist", fix=fix)
+    if not (folder / "config.json").exists() and (folder / "adapter_config.json").exists():
+        raise DataError(f"model folder {folder} holds an adapter, not a model", fix=f"threespo-bench merge {folder} MERGED, and the folder MERGED")
     try:
-        return json.loads((folder / "config.json").read_text())
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(f"model folder {folder}: config.json cannot be read: {error}", fix="give the path of a local Hugging Face folder") from error
+        raise DataError(f"model folder {folder}: config.json cannot be read: {error}", fix=fix) from error
+    if not isinstance(config, dict):
+        raise DataError(f"model folder {folder}: config.json is no JSON object", fix=fix)
+    return config
+
+
+def check_weights(folder: Path) -> None:
+    """Raises DataError if there are no weights in the folder, or a safetensors file is missing or damaged. Only headers are read."""
+    fix = "the folder needs model.safetensors (save_pretrained writes it)"
+    files = sorted(folder.glob("*.safetensors"))
+    if not files and not any(folder.glob("pytorch_model*.bin")):
+        raise DataError(f"model folder {folder} has no weights", fix=fix)
+    for file in files:
+        if reason := _damage(file):
+            raise DataError(f"model folder {folder}: {file.name} is damaged: {reason}", fix="copy or fetch the file again")
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        try:
+            wanted = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise DataError(f"model folder {folder}: {index.name} cannot be read: {error}", fix="copy or fetch the file again") from error
+        if missing := sorted(wanted - {file.name for file in files}):
+            raise DataError(f"model folder {folder}: {index.name} names {missing[0]}, which is not there", fix="copy or fetch the file again")
+
+
+def check_adapter(folder: Path) -> None:
+    """Raises DataError if an adapter has no weights, or they are damaged. Only the header is read."""
+    file = folder / "adapter_model.safetensors"
+    if not file.is_file() and not (folder / "adapter_model.bin").is_file():
+        raise DataError(f"the adapter in {folder} has no weights", fix="name a folder that peft wrote, with adapter_model.safetensors")
+    if file.is_file() and (reason := _damage(file)):
+        raise DataError(f"the adapter in {folder}: {file.name} is damaged: {reason}", fix="copy or fetch the file again")
+
+
+def _damage(file: Path) -> str:
+    """What is wrong with a safetensors file: 8 bytes that say how long its header is, the header (JSON with the place of each tensor), the tensors."""
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            if length > size - 8:
+                return "it is no safetensors file, or only its beginning"
+            header = json.loads(opened.read(length))
+        end = 8 + length + max((tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"), default=0)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        return f"its header cannot be read: {error}"
+    return "" if end == size else f"it has {size} bytes, and its header says {end}"
 
 
 def vocabulary_size(folder: Path) -> int:

@@ -121,7 +121,11 @@ class OwnServer(RemoteServer):
         self._process = ServerProcess(self.title, self._command(port), self._log, environment, remove=(self._folder.path,))
         self._client = JsonClient(f"http://127.0.0.1:{port}", self.config.request_seconds, self.config.max_num_seqs)
         self._process.start()
-        self._process.wait(self._answers, self.config.startup_seconds, say)
+        try:
+            self._process.wait(self._answers, self.config.startup_seconds, say)
+        except KeyboardInterrupt:
+            self._well = True  # nobody needs its output
+            raise
         foreign = self._foreign()
         if foreign is not None:
             raise EngineError(f"another server, {foreign}, took the port {port} of {self.title}", fix="try again")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
@@ -16,6 +18,8 @@ PLACEHOLDER = "threespo-sglang-placeholder"
 MAKE_ENVIRONMENT = "scripts/sglang_env.sh FOLDER, and rollout.python=FOLDER/bin/python"
 INSTALL = "on a GPU: pip install 'threespo-bench[sglang]', or in an environment of its own and rollout.python=ITS/bin/python"
 _DISTRIBUTION = "sglang"
+_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""Of NVIDIA, of AMD, and of either under Windows."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,11 @@ def check_version(version: object, where: str) -> None:
         raise EngineError(f"SGLang {where} says that its version is {version!r}, which is none", fix=INSTALL) from error
     if old:
         raise EngineError(f"SGLang {version} {where} is too old: {OLDEST} is needed", fix=INSTALL)
+
+
+def has_gpu() -> bool:
+    """A driver for GPUs is there. Whether torch can use it is found out once it is imported."""
+    return any(map(os.path.exists, _DRIVERS)) or shutil.which("nvidia-smi") is not None
 
 
 def check_device(device: str, python: str | None) -> None:

@@ -22,9 +22,11 @@ class SglangRollout(ChosenServer):
 
     @classmethod
     def check(cls, config: SglangConfig, folder: Path) -> None:
-        """See :meth:`RolloutServer.check`: asks the interpreter for versions, or the server for its version, its set-up and its vocabulary."""
+        """See :meth:`RolloutServer.check`: looks for a GPU, and asks the interpreter for versions, or the server for version, set-up and vocabulary."""
         if config.url is None:
             compatibility.check_installation(config.python)
+            if not compatibility.has_gpu():
+                compatibility.check_device("cpu", config.python)
         else:
             from threespo_plugins.sglang_rollout.setup import check_server
 

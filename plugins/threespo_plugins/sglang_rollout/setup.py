@@ -7,7 +7,7 @@ from typing import Any
 
 from threespo_bench.contracts.rollout import ServerGone
 from threespo_bench.errors import EngineError
-from threespo_plugins.serving.http import JsonClient, StatusError
+from threespo_plugins.serving.http import JsonClient, StatusError, served_model
 from threespo_plugins.serving.models import vocabulary_size
 from threespo_plugins.sglang_rollout import arguments, compatibility
 from threespo_plugins.sglang_rollout.config import SglangConfig
@@ -28,10 +28,10 @@ def check_server(config: SglangConfig, folder: Path, max_context: int = 0) -> No
     try:
         info = server_info(client)
         resume(client)
-        model = client.request_now("GET", "/v1/models").body["data"][0]
+        model = served_model(client, timeout=30)
     except ServerGone as error:
         raise EngineError(f"{where} cannot be reached: {error}", fix=again) from error
-    except (StatusError, LookupError, TypeError) as error:
+    except StatusError as error:
         raise EngineError(f"{where} is no SGLang server: {error}", fix=again) from error
     if not info.get("enable_deterministic_inference"):
         raise EngineError(f"{where} ignores the seeds of requests: it runs without --enable-deterministic-inference", fix=again)
@@ -55,16 +55,18 @@ def server_info(client: JsonClient) -> dict[str, Any]:
     """What a server says about itself, from whichever route it has.
 
     Raises:
-        EngineError: it is too old. StatusError, LookupError, TypeError: it is no SGLang server. ServerGone: there is none.
+        EngineError: it is too old. StatusError: it is no SGLang server. ServerGone: there is none.
     """
     try:
-        info = client.request_now("GET", _INFO[0], timeout=10).body
+        answer = client.request_now("GET", _INFO[0], timeout=10)
     except StatusError as error:
         if error.status != 404:
             raise
-        info = client.request_now("GET", _INFO[1], timeout=10).body
-    compatibility.check_version(info["version"], f"at {client.url}")
-    return info
+        answer = client.request_now("GET", _INFO[1], timeout=10)
+    if not isinstance(answer.body, dict) or "version" not in answer.body:
+        raise StatusError(f"{client.url}{_INFO[0]} does not say which version it is", answer.status)
+    compatibility.check_version(answer.body["version"], f"at {client.url}")
+    return answer.body
 
 
 def resume(client: JsonClient) -> None:

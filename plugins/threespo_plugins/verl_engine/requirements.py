@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from threespo_bench import devices
 from threespo_bench.contracts.rollout import OwnSampling, Rollout
 from threespo_bench.errors import DataError, EngineError, UsageError
+from threespo_plugins.serving.models import check_weights, read_config
 from threespo_plugins.verl_engine.config import VERSION, VerlConfig
 
 SERVERS = ("vllm", "sglang")
@@ -27,11 +30,12 @@ def works_with(rollout: Rollout) -> bool:
 def check(config: VerlConfig, model: Path, rollout: Rollout) -> None:
     """Raises EngineError, DataError or UsageError in one line if a run cannot work."""
     config.validate()
+    _check_server(config, rollout)
     _check_packages(config, rollout)
-    _check_server(rollout)
-    _check_device(config, rollout)
+    _check_device(config)
     _check_model(config, model, rollout)
     _check_tokenizer(model)
+    check_weights(model)
 
 
 def _check_packages(config: VerlConfig, rollout: Rollout) -> None:
@@ -40,10 +44,11 @@ def _check_packages(config: VerlConfig, rollout: Rollout) -> None:
     except PackageNotFoundError:
         raise EngineError("engine=verl needs verl, which is not installed", fix=_INSTALL) from None
     if found != VERSION:
-        raise EngineError(f"engine=verl is written for verl {VERSION}, and {found} is installed", fix=_INSTALL)
+        raise EngineError(f"engine=verl is written for verl {VERSION}, and {found or 'one without a version'} is installed", fix=_INSTALL)
     for package in ("verl", "ray", "cachetools", "peft"):
         if find_spec(package) is None:
             raise EngineError(f"engine=verl needs {package}, which is not installed", fix=_INSTALL)
+    _check_source()
     if config.rollout_ranks and config.transfer == "nccl" and find_spec("cupy") is None:
         fix = "pip install 'verl[cupy-cu130]', or engine.weight_transfer=gloo"
         raise EngineError("engine.weight_transfer=nccl needs cupy, which is not installed", fix=fix)
@@ -53,15 +58,34 @@ def _check_packages(config: VerlConfig, rollout: Rollout) -> None:
         )
 
 
-def _check_server(rollout: Rollout) -> None:
+def _check_source() -> None:
+    """A clone of verl that PYTHONPATH names is imported instead of the one that is installed, and says in a file which version it is."""
+    spec = find_spec("verl")
+    for folder in getattr(spec, "submodule_search_locations", None) or ():
+        try:
+            found = Path(folder, "version", "version").read_text().strip()
+        except OSError:
+            found = "an unknown one"
+        if found != VERSION:
+            raise EngineError(f"engine=verl is written for verl {VERSION}, and {found} is imported, from {folder}", fix="remove that folder from PYTHONPATH")
+
+
+def _check_server(config: VerlConfig, rollout: Rollout) -> None:
     for name in ("url", "python"):
         if getattr(rollout.options, name, None) is not None:
             raise UsageError(f"rollout.{name} is given, but engine=verl starts the servers of rollout={rollout.name} itself", fix=f"rollout.{name}=null")
-
-
-def _check_device(config: VerlConfig, rollout: Rollout) -> None:
     if rollout.name in SERVERS and config.device != "cuda":
         raise UsageError(f"verl runs rollout={rollout.name} on GPUs only", fix="rollout=hf with engine.device=cpu")
+
+
+def _check_device(config: VerlConfig) -> None:
+    address = os.environ.get("RAY_ADDRESS")
+    if config.ray_address is None and address and not _in_ray():
+        fix = "engine.ray_address=auto joins it; unset RAY_ADDRESS otherwise"
+        raise UsageError(f"RAY_ADDRESS={address} names a Ray cluster, but engine.ray_address=null starts one here", fix=fix)
+    if config.device == "cuda" and config.ray_address is None and config.nodes > 1 and not _in_ray():
+        fix = "engine.ray_address=auto, or HOST:PORT of the cluster (docs/clusters.md)"
+        raise UsageError(f"engine.nodes={config.nodes} needs a Ray cluster of so many machines to join", fix=fix)
     if config.device == "cpu" and config.ray_address is None:
         cores = os.cpu_count() or 1
         if config.all_ranks > _RANKS_A_CORE * cores:
@@ -80,8 +104,17 @@ def _check_device(config: VerlConfig, rollout: Rollout) -> None:
             raise EngineError(f"{asked} {config.all_ranks} GPUs, and this machine has {have}", fix=fix)
 
 
+def _in_ray() -> bool:
+    """This process belongs to a cluster already: Ray started it, or an engine before this one did."""
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized()
+
+
 def _gpus() -> int:
-    """GPUs that processes started here may use, as the driver lists them."""
+    """GPUs, or slices of them, that processes started here may use: as ``nvidia-smi`` lists them, or where there is none, the driver."""
+    found = len(devices.visible(devices.detect()))
+    if found:
+        return found
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     driver = Path("/proc/driver/nvidia/gpus")
     present = len(list(driver.iterdir())) if driver.is_dir() else 0
@@ -89,10 +122,7 @@ def _gpus() -> int:
 
 
 def _check_model(config: VerlConfig, model: Path, rollout: Rollout) -> None:
-    try:
-        fields = json.loads((model / "config.json").read_text())
-    except (OSError, ValueError) as error:
-        raise DataError(f"model folder {model}: config.json cannot be read: {error}", fix="give the path of a local Hugging Face folder") from error
+    fields = read_config(model)
     if len(fields.get("architectures") or ()) != 1:
         raise DataError(f"model folder {model}: config.json must name one architecture for verl, not {fields.get('architectures')}", fix="name the class there")
     fields = fields.get("text_config") or fields

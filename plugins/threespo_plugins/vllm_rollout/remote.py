@@ -13,7 +13,7 @@ from threespo_bench.contracts.rollout import Completion, ServerGone, Weights
 from threespo_bench.errors import EngineError
 from threespo_plugins.serving import remote
 from threespo_plugins.serving.environments import interpreter
-from threespo_plugins.serving.http import JsonClient, StatusError
+from threespo_plugins.serving.http import JsonClient, StatusError, served_model
 from threespo_plugins.serving.models import vocabulary_size
 from threespo_plugins.serving.remote import RemoteServer
 from threespo_plugins.vllm_rollout import arguments
@@ -120,10 +120,10 @@ def check_server(config: VllmConfig, folder: Path, max_context: int = 0) -> dict
     client = JsonClient(config.url, timeout=30)
     where = f"rollout.url={config.url}"
     try:
-        model = client.request_now("GET", "/v1/models", timeout=10).body["data"][0]
+        model = served_model(client)
     except ServerGone as error:
         raise EngineError(f"{where} cannot be reached: {error}", fix=f"start vLLM there: {serve_command(folder)}") from error
-    except (StatusError, LookupError, TypeError) as error:
+    except StatusError as error:
         raise EngineError(f"{where} is no vLLM server: {error}", fix=f"start vLLM there: {serve_command(folder)}") from error
     again = f"start it like this: {serve_command(folder)}"
     if (model.get("max_model_len") or max_context) < max_context:

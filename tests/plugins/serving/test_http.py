@@ -13,7 +13,7 @@ import pytest
 
 from threespo_bench.contracts.rollout import ServerGone
 from threespo_bench.errors import UsageError
-from threespo_plugins.serving.http import JsonClient, StatusError, split_url
+from threespo_plugins.serving.http import Answer, JsonClient, StatusError, served_model, split_url
 from threespo_plugins.serving.process import free_port
 
 
@@ -39,6 +39,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
                 time.sleep(0.02)
             self.wfile.write(b"0\r\n\r\n")
+        elif self.path == "/elsewhere":
+            self.send(302, None)
         elif self.path == "/wrong":
             self.send(400, {"error": {"message": "no such\nmodel"}})
         elif self.path == "/drop":
@@ -164,7 +166,7 @@ def test_the_server_learns_of_a_cancelled_request(client: JsonClient, server: Se
     assert ask(client, "/echo", 1) == [1]
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "https://host:1", "http://", "http://host:port"])
+@pytest.mark.parametrize("url", ["localhost:8000", "https://host:1", "http://", "http://host:port", "http://me@host:1", "http://host:1?key=2"])
 def test_urls_that_are_none(url: str) -> None:
     with pytest.raises(UsageError, match=r"rollout\.url"):
         split_url(url)
@@ -172,3 +174,36 @@ def test_urls_that_are_none(url: str) -> None:
 
 def test_parts_of_a_url() -> None:
     assert split_url("http://[::1]:30000/v1/") == ("::1", 30000, "/v1") and split_url("http://host") == ("host", 80, "")
+
+
+GARBAGE = [
+    None,
+    "<html>\n<h1>It works</h1></html>",
+    [1],
+    {},
+    {"data": []},
+    {"data": ["x"]},
+    {"data": [{"foo": 1}]},
+    {"data": [{"id": "m", "max_model_len": "8"}]},
+]
+
+
+@pytest.mark.parametrize("body", GARBAGE, ids=str)
+def test_what_is_no_list_of_models(client: JsonClient, monkeypatch: pytest.MonkeyPatch, body: object) -> None:
+    monkeypatch.setattr(client, "request_now", lambda *_, **__: Answer(200, {}, body))
+    with pytest.raises(StatusError, match=r"/v1/models answered .+, which is no list of models") as caught:
+        served_model(client)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_list_of_models(client: JsonClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = {"id": "m", "max_model_len": 8}
+    monkeypatch.setattr(client, "request_now", lambda *_, **__: Answer(200, {}, {"data": [model]}))
+    assert served_model(client) == model
+
+
+def test_a_redirection_is_an_error(client: JsonClient) -> None:
+    with pytest.raises(StatusError, match="answered 302"):
+        ask(client, "/elsewhere", {})
+    with pytest.raises(StatusError, match="answered 302"):
+        client.request_now("POST", "/elsewhere", {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ import pytest
 import torch
 
 from threespo_bench.contracts.rollout import ServedModel, ServerGone, Weights
-from threespo_bench.errors import StorageError
+from threespo_bench.errors import EngineError, StorageError
 from threespo_plugins.serving.http import JsonClient
 from threespo_plugins.serving.process import free_port
-from threespo_plugins.serving.remote import OwnServer
+from threespo_plugins.serving.remote import OwnServer, ServerProcess
 from threespo_plugins.serving.weights import WeightsFolder
 from threespo_plugins.sglang_rollout.config import SglangConfig
 from threespo_plugins.sglang_rollout.remote import OwnServer as SglangServer
@@ -71,3 +72,23 @@ def test_weights_that_cannot_be_written_while_the_server_is_well(ended: OwnServe
     with pytest.raises(StorageError, match="weights cannot be written to") as caught:
         ended.publish(OneTensor(), 1)
     assert "rollout.weights_folder" in caught.value.fix
+
+
+@pytest.mark.parametrize(("ending", "kept"), [(KeyboardInterrupt, 0), (EngineError("it took too long"), 1)], ids=["Ctrl-C", "failure"])
+def test_what_a_server_said_while_it_started_is_kept_if_it_failed(
+    ended: OwnServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: BaseException, kept: int
+) -> None:
+    def wait(*_: object) -> None:
+        raise ending
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "logs"))
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr(ServerProcess, "wait", wait)
+    monkeypatch.setattr(type(ended), "_command", lambda *_: ["sleep", "60"])
+    ended.config.weights_folder = str(tmp_path / "weights")
+    ended._folder.close()
+    with pytest.raises(type(ending) if kept else ending):
+        ended.start()
+    ended.close()
+    assert len(list((tmp_path / "logs").iterdir())) == kept
+    assert not any((tmp_path / "weights").iterdir())

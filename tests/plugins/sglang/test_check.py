@@ -49,7 +49,8 @@ def test_environments_that_will_not_do(tmp_path: Path, versions: dict[str, str],
     assert "threespo-bench[sglang]" in caught.value.fix and "\n" not in str(caught.value)
 
 
-def test_a_good_environment(tmp_path: Path) -> None:
+def test_a_good_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compatibility, "has_gpu", lambda: True)
     for version in ("0.5.12", "0.5.23"):
         SglangRollout.check(SglangConfig(python=write_interpreter(tmp_path, sglang=version)), tmp_path)
 
@@ -73,6 +74,25 @@ def test_a_cpu_outside_of_tests(tmp_path: Path) -> None:
     compatibility.check_device("cuda", python)
     with pytest.raises(EngineError, match="cannot repeat a response on the CPU"):
         compatibility.check_device("cpu", python)
+
+
+def test_a_machine_without_a_gpu_is_known_before_torch_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compatibility, "has_gpu", lambda: False)
+    with pytest.raises(EngineError, match="cannot repeat a response on the CPU") as caught:
+        SglangRollout.check(SglangConfig(python=write_interpreter(tmp_path, sglang="0.5.23")), tmp_path)
+    assert "rollout=hf" in caught.value.fix
+    SglangRollout.check(SglangConfig(python=write_interpreter(tmp_path, sglang="0.5.23", threespo_sglang_placeholder="1")), tmp_path)
+
+
+def test_signs_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compatibility, "_DRIVERS", (str(tmp_path / "nvidiactl"),))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not compatibility.has_gpu()
+    (tmp_path / "nvidiactl").touch()
+    assert compatibility.has_gpu()
+    (tmp_path / "nvidiactl").rename(tmp_path / "nvidia-smi")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    assert compatibility.has_gpu()
 
 
 def test_a_server_that_is_not_there(model: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,12 +27,14 @@ def there(monkeypatch):
     monkeypatch.setattr(requirements, "version", lambda _: VERSION)
     monkeypatch.setattr(requirements, "find_spec", lambda _: object())
     monkeypatch.setattr(requirements, "_gpus", lambda: 4)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
 @pytest.fixture
 def folder(tmp_path):
     fields = {"architectures": ["Qwen2ForCausalLM"], "num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 896}
     (tmp_path / "config.json").write_text(json.dumps(fields))
+    (tmp_path / "model.safetensors").write_bytes(bytes([2, *[0] * 7]) + b"{}")
     return tmp_path
 
 
@@ -64,8 +68,57 @@ def test_packages(there, folder, monkeypatch):
     VerlEngine.check(replace(apart, weight_transfer="gloo"), folder, HF)
     monkeypatch.setattr(requirements, "version", lambda _: "0.8.0")
     assert f"written for verl {VERSION}, and 0.8.0 is installed" in refused(VerlConfig(), folder, kind=EngineError)
+    monkeypatch.setattr(requirements, "version", lambda _: None)
+    assert "and one without a version is installed" in refused(VerlConfig(), folder, kind=EngineError)
     monkeypatch.setattr(requirements, "version", absent)
     assert "verl, which is not installed" in refused(VerlConfig(), folder, kind=EngineError)
+
+
+def test_a_clone_of_verl_beside_the_one_that_is_installed(there, folder, tmp_path, monkeypatch):
+    clone = tmp_path / "clone" / "verl"
+    monkeypatch.setattr(requirements, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=[str(clone)] if name == "verl" else None))
+    assert f"an unknown one is imported, from {clone}" in refused(VerlConfig(), folder, kind=EngineError)
+    (clone / "version").mkdir(parents=True)
+    (clone / "version" / "version").write_text("0.10.0.dev\n")
+    assert f"0.10.0.dev is imported, from {clone}" in refused(VerlConfig(), folder, kind=EngineError)
+    (clone / "version" / "version").write_text(f"{VERSION}\n")
+    VerlEngine.check(VerlConfig(), folder, HF)
+
+
+def test_a_cluster_that_the_environment_names(there, folder, monkeypatch):
+    """Ray would join it, although the options say that one is started."""
+    monkeypatch.setenv("RAY_ADDRESS", "host:6379")
+    assert "RAY_ADDRESS=host:6379 names a Ray cluster" in refused(VerlConfig(), folder, kind=UsageError)
+    VerlEngine.check(VerlConfig(ray_address="auto"), folder, HF)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    VerlEngine.check(VerlConfig(), folder, HF)  # a task of that cluster
+
+
+def test_several_nodes_need_a_cluster(there, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    assert "engine.nodes=2 needs a Ray cluster" in refused(replace(GPU, nodes=2), folder, kind=UsageError)
+    VerlEngine.check(replace(GPU, nodes=2, ray_address="auto"), folder, HF)
+
+
+def test_gpus_are_those_that_nvidia_smi_lists(tmp_path, monkeypatch):
+    listing = "GPU 0: NVIDIA A100 (UUID: GPU-1)\n" + "".join(f"  MIG 1g.10gb     Device  {i}: (UUID: MIG-{i}{i}{i})\n" for i in range(7))
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\necho '{listing}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert requirements._gpus() == 7
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-222,MIG-333")
+    assert requirements._gpus() == 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert requirements._gpus() == 0
+
+
+def test_weights_are_looked_at_before_ray_starts(there, folder):
+    (folder / "model.safetensors").write_bytes(b"half")
+    assert "model.safetensors is damaged" in refused(VerlConfig(), folder, kind=DataError)
+    (folder / "config.json").write_text("[]")
+    assert "is no JSON object" in refused(VerlConfig(), folder, kind=DataError)
 
 
 def test_devices(there, folder, monkeypatch):
