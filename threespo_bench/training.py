@@ -181,7 +181,16 @@ async def _evaluate_if_due(run: TrainingRun, last: bool = False) -> None:
     settings = run.config.evaluation
     started = time.perf_counter()
     sampling = Sampling(temperature=settings.temperature, max_new_tokens=run.max_new_tokens)
-    metrics = await evaluate(run.environment, run.engine.rollout, run.evaluation_tasks, run.streams, sampling, run.max_turns, workers=run.workers)
+    metrics = await evaluate(
+        run.environment,
+        run.engine.rollout,
+        run.evaluation_tasks,
+        run.streams,
+        sampling,
+        run.max_turns,
+        workers=run.workers,
+        verify=run.engine.learner.verify,
+    )
     run.next_evaluation = (spent // settings.every_env_steps + 1) * settings.every_env_steps
     run.log("eval", _totals(run) | metrics, {"evaluation": time.perf_counter() - started})
 

@@ -10,8 +10,10 @@ import pytest
 from tests.rollout.players import Drawing, Knowing, Player, household
 from threespo_bench.contracts.engine import Sampling
 from threespo_bench.contracts.environment import Step, Task
+from threespo_bench.errors import EngineError
 from threespo_bench.rollout.evaluation import evaluate
 from threespo_bench.seeding import Streams
+from threespo_bench.turns import TurnBatch
 from threespo_envs.household.environment import HouseholdEnvironment
 
 SAMPLING = Sampling(temperature=0.4, max_new_tokens=9)
@@ -85,3 +87,24 @@ def test_sampling_is_as_asked_for() -> None:
     environment, player = household(), Drawing()
     run(environment, player, environment.tasks("valid_unseen")[:2])
     assert {sampling for _, _, sampling in player.requests} == {SAMPLING}
+
+
+def test_some_turns_from_all_over_the_episodes_are_looked_at_again() -> None:
+    environment, looked = household(), []
+    tasks = environment.tasks("valid_unseen")[:3]
+    metrics = asyncio.run(evaluate(environment, Knowing(environment, tasks), tasks, Streams(0), SAMPLING, 20, verify=looked.append))
+    (turns,) = looked
+    assert metrics["turns"] * 3 > len(turns) == 8
+    assert set(turns.task_key) == {task.key for task in tasks}
+    assert turns.step_id[0] == 0 and turns.terminated[-1], "the first turn of all and the last"
+    one = asyncio.run(evaluate(environment, Drawing(), tasks[:1], Streams(0), SAMPLING, 1, verify=looked.append))
+    assert (one["turns"], len(looked[1])) == (1, 1)
+
+
+def test_turns_that_are_not_what_they_should_be_give_no_result() -> None:
+    def refuse(turns: TurnBatch) -> None:
+        raise EngineError("stale weights")
+
+    environment = household()
+    with pytest.raises(EngineError, match="stale weights"):
+        asyncio.run(evaluate(environment, Drawing(), environment.tasks("valid_unseen")[:2], Streams(0), SAMPLING, 2, verify=refuse))

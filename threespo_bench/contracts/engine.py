@@ -109,6 +109,15 @@ class Learner(ABC):
             EngineError: loss or gradient is not finite (the weights are left as they were).
         """
 
+    def verify(self, turns: TurnBatch) -> None:
+        """Require that the present weights made these turns, where the rollout engine has weights of its own: it may have forgotten a publication.
+
+        Called with some turns of every evaluation, which no update looks at. By default nothing is checked.
+
+        Raises:
+            EngineError: the turns' ``old_log_probs`` are not those of the present weights.
+        """
+
     def refresh_reference(self) -> None:
         """Make the present weights the reference policy (capability ``reference``); part of what :meth:`save` writes."""
         raise _lacks(self, "reference")

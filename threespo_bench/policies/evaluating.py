@@ -53,7 +53,7 @@ def evaluate_seeds(policy: OpenedPolicy, tasks: Sequence[Task], seeds: Sequence[
     """
 
     async def rows_of_seeds() -> list[dict[str, float]]:
-        common = (policy.sampling, policy.max_turns, ended, policy.workers)
+        common = (policy.sampling, policy.max_turns, ended, policy.workers, policy.engine.learner.verify)
         return [await evaluate(policy.environment, policy.engine.rollout, tasks, Streams(seed), *common) for seed in seeds]
 
     rows = asyncio.run(rows_of_seeds())

@@ -11,6 +11,7 @@ import numpy as np
 from threespo_bench.contracts.engine import Generation
 from threespo_bench.contracts.environment import Action, Task
 from threespo_bench.policies.opened import OpenedPolicy
+from threespo_bench.rollout.batching import make_batch
 from threespo_bench.rollout.episode import Episode, PlayedTurn
 from threespo_bench.seeding import Streams
 
@@ -82,6 +83,7 @@ class Player:
             seed = self._streams.integer("evaluation/sample", self._task.key, len(self._turns))
             generation = self._loop.run(self._policy.engine.rollout.generate(self._episode.prompt(), seed, self._policy.sampling))
             turn = self._loop.run(self._episode.act(generation))
+            self._policy.engine.learner.verify(make_batch([turn], [""], [""]))
         self._turns.append(turn)
         text = turn.generation.text
         thought = _THOUGHT.search(text)

@@ -6,11 +6,18 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from threespo_bench.contracts.engine import RolloutEngine, Sampling
 from threespo_bench.contracts.environment import Environment, Task
+from threespo_bench.rollout.batching import make_batch
 from threespo_bench.rollout.environment_workers import EnvironmentWorkers, in_step
 from threespo_bench.rollout.episode import Episode, PlayedTurn
 from threespo_bench.seeding import Streams
+from threespo_bench.turns import TurnBatch
+
+_VERIFIED = 8
+"""Turns of an evaluation that are looked at again."""
 
 
 async def evaluate(
@@ -22,12 +29,14 @@ async def evaluate(
     max_turns: int,
     ended: Callable[[], None] = lambda: None,
     workers: EnvironmentWorkers | None = None,
+    verify: Callable[[TurnBatch], None] = lambda _: None,
 ) -> dict[str, float]:
     """Play every task once. Returns success and return as means over episodes, success by kind of task, and the mean number of turns.
 
     ``score`` is there if an episode has one: the mean over episodes of that of their last turn, where none counts as 0.
 
-    ``ended`` is called after every episode. Episodes live in ``workers``, or in this process.
+    ``ended`` is called after every episode. Episodes live in ``workers``, or in this process. ``verify`` gets some of the turns, from all over the
+    episodes, before anything is returned: the learner's :meth:`~threespo_bench.contracts.engine.Learner.verify`.
     """
     engine = in_step(workers, engine)
 
@@ -37,6 +46,7 @@ async def evaluate(
         return turns
 
     episodes = await asyncio.gather(*(play(task) for task in tasks))
+    verify(_some(episodes))
     by_kind: dict[str, list[bool]] = defaultdict(list)
     for task, turns in zip(tasks, episodes, strict=True):
         by_kind[task.kind].append(turns[-1].success)
@@ -71,3 +81,11 @@ async def _play(
         seed = streams.integer("evaluation/sample", task.key, len(turns))
         turns.append(await episode.act(await engine.generate(episode.prompt(), seed, sampling)))
     return turns
+
+
+def _some(episodes: Sequence[Sequence[PlayedTurn]]) -> TurnBatch:
+    """A few turns at equal distances."""
+    turns = [(turn, str(number)) for number, played in enumerate(episodes) for turn in played]
+    places = np.unique(np.linspace(0, len(turns) - 1, _VERIFIED).round().astype(int))
+    chosen, episode = zip(*(turns[place] for place in places), strict=True)
+    return make_batch(chosen, episode, episode)

@@ -31,15 +31,25 @@ def check_versions(turns: TurnBatch, version: int, max_staleness: int) -> None:
         raise EngineError(f"a turn of policy version {oldest} is {version - oldest} versions old; engine.max_staleness is {max_staleness}")
 
 
-def check_log_probs(own: np.ndarray, turns: TurnBatch, rows: np.ndarray, tolerance: float) -> None:
-    """Raises EngineError if the learner's (N, T) log-probabilities differ from ``old_log_probs`` by more than ``tolerance``."""
+def check_log_probs(own: np.ndarray, turns: TurnBatch, rows: np.ndarray, tolerance: float, agreed: bool = False) -> None:
+    """Raises EngineError if the learner's (N, T) log-probabilities differ from ``old_log_probs`` by more than ``tolerance``.
+
+    Args:
+        agreed: they were equal earlier in the run, so that the way in which they are computed is not the reason.
+    """
     gap = np.where(turns.response_mask[rows], np.abs(own[rows] - turns.old_log_probs[rows]), 0.0)
     if not gap.size or gap.max() <= tolerance:
         return
     row, column = np.unravel_index(gap.argmax(), gap.shape)
+    found = f"row {rows[row]}, token {column}: sampler {turns.old_log_probs[rows[row], column]:.6f}, learner {own[rows[row], column]:.6f}"
+    found += f" (largest difference {gap.max():.2e}, allowed {tolerance:.0e})"
+    if agreed:
+        raise EngineError(
+            f"stale weights: the sampler names the newest policy version, but its log-probabilities are not those of the newest weights any more: {found}",
+            fix="the rollout server may have forgotten an update; the same command goes on from the newest checkpoint",
+        )
     raise EngineError(
-        f"the sampler's log-probabilities are not the learner's: row {rows[row]}, token {column}: sampler "
-        f"{turns.old_log_probs[rows[row], column]:.6f}, learner {own[rows[row], column]:.6f} (largest difference {gap.max():.2e}, allowed {tolerance:.0e})",
+        f"the sampler's log-probabilities are not the learner's: {found}",
         fix="likely causes: log-probabilities after temperature or top-p instead of the raw softmax; padding that shifts positions; dropout; stale weights",
     )
 

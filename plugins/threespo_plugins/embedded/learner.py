@@ -68,6 +68,11 @@ class EmbeddedLearner(Learner):
             return self._update_by_preferences(turns, credit, objective, optimization)
         return self._update_by_advantages(turns, credit, objective, optimization)
 
+    def verify(self, turns: TurnBatch) -> None:
+        """See :meth:`Learner.verify`."""
+        if self._hand_over is not None:
+            self._compare(turns, np.flatnonzero(turns.real))
+
     def refresh_reference(self) -> None:
         """See :meth:`Learner.refresh_reference`."""
         self._reference.refresh()
@@ -217,9 +222,13 @@ class EmbeddedLearner(Learner):
         if (not self._verified or self._hand_over is not None) and turns.policy_version is not None:
             fresh = rows[turns.policy_version[rows] == self._policy.version]
             fresh = fresh[:SPOT_CHECK] if self._verified else fresh
-            own = self._score(self._policy.model, turns, fresh)
-            checks.check_log_probs(own, turns, fresh, self._policy.config.log_prob_tolerance)
+            self._compare(turns, fresh)
             self._verified = self._verified or len(fresh) > 0
+
+    def _compare(self, turns: TurnBatch, rows: np.ndarray) -> None:
+        """Raises EngineError if the sampler's log-probabilities are not the learner's."""
+        own = self._score(self._policy.model, turns, rows)
+        checks.check_log_probs(own, turns, rows, self._policy.config.log_prob_tolerance, agreed=self._verified)
 
     @torch.no_grad()
     def _score(self, model: PreTrainedModel, turns: TurnBatch, rows: np.ndarray) -> np.ndarray:

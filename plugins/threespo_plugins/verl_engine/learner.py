@@ -71,6 +71,10 @@ class VerlLearner(Learner):
             return self._update_by_preferences(turns, credit, objective, optimization)
         return self._update_by_advantages(turns, credit, objective, optimization)
 
+    def verify(self, turns: TurnBatch) -> None:
+        """See :meth:`Learner.verify`."""
+        self._compare(turns, np.flatnonzero(turns.real))
+
     def refresh_reference(self) -> None:
         """See :meth:`Learner.refresh_reference`."""
         self._workers.all("refresh_reference")
@@ -197,8 +201,13 @@ class VerlLearner(Learner):
         fresh = rows[turns.policy_version[rows] == self._policy.version]
         fresh = fresh[:SPOT_CHECK] if self._verified else fresh
         if len(fresh):
-            checks.check_log_probs(self._score(turns, fresh, "actor"), turns, fresh, self._policy.config.log_prob_tolerance)
+            self._compare(turns, fresh)
             self._verified = True
+
+    def _compare(self, turns: TurnBatch, rows: np.ndarray) -> None:
+        """Raises EngineError if the sampler's log-probabilities are not the learner's."""
+        own = self._score(turns, rows, "actor")
+        checks.check_log_probs(own, turns, rows, self._policy.config.log_prob_tolerance, agreed=self._verified)
 
     def _score(self, turns: TurnBatch, rows: np.ndarray, policy: str) -> np.ndarray:
         """(N, T) log-probabilities of the given rows, 0 elsewhere."""

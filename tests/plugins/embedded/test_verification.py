@@ -87,3 +87,24 @@ def test_generating_between_update_and_publish_is_refused(batch, bench):
         bench.generate(engine, ["w1"])
     engine.publish()
     assert bench.generate(engine, ["w1"])[0].policy_version == 1
+
+
+def test_turns_that_no_update_looks_at_are_compared_where_the_sampler_has_weights_of_its_own(batch):
+    engine, turns, _ = batch
+    turns.old_log_probs -= 0.05
+    engine.learner.verify(turns)  # one module samples and learns
+    engine.learner.serve(lambda: None)
+    with pytest.raises(EngineError, match=r"sampler's log-probabilities are not the learner's: .* 5\.00e-02"):
+        engine.learner.verify(turns)
+    turns.old_log_probs += 0.05
+    engine.learner.verify(turns)
+
+
+def test_a_sampler_that_was_right_before_has_old_weights(batch, bench):
+    engine, turns, credit = batch
+    engine.learner.serve(lambda: None)
+    engine.learner.update(turns, credit, *STEP)
+    engine.publish()
+    with pytest.raises(EngineError, match="stale weights: the sampler names the newest policy version"):
+        engine.learner.verify(turns)
+    engine.learner.verify(bench.turns(bench.generate(engine, bench.texts(3))))

@@ -193,7 +193,9 @@ def test_the_learner_finds_a_server_that_says_what_is_not_so(play: Play, model: 
         answers = generate(one, TEXTS, sampling=sampling)
         assert {answer.policy_version for answer in answers} == {version}
         turns = turns_of(answers)
-        with pytest.raises(EngineError, match="log-probabilities are not the learner's"):
+        with pytest.raises(EngineError, match="stale weights: the sampler names the newest policy version"):
+            one.learner.verify(turns)
+        with pytest.raises(EngineError, match="stale weights: the sampler names the newest policy version"):
             one.learner.update(turns, credit_of(turns), *step)
     finally:
         one.close()

@@ -66,8 +66,9 @@ def test_tokens_of_another_policy_are_refused(learner):
     turns, credit = batch(learner)
     turns.policy_version = np.zeros(len(turns), int)
     turns.old_log_probs = np.where(turns.response_mask, turns.old_log_probs - 0.01, 0.0)
-    with pytest.raises(EngineError, match="sampler's log-probabilities are not the learner's"):
-        learner.update(turns, credit, PolicyGradient(), STEP)
+    for refused in (lambda: learner.update(turns, credit, PolicyGradient(), STEP), lambda: learner.verify(turns)):
+        with pytest.raises(EngineError, match="sampler's log-probabilities are not the learner's"):
+            refused()
     turns.policy_version = np.full(len(turns), 7)
     with pytest.raises(EngineError, match="stale weights"):
         learner.update(turns, credit, PolicyGradient(), STEP)
