@@ -142,11 +142,11 @@ class _Execution:
         step = self.steps[run.name]
         if step.run is not None:
             self.folders[run.name] = step.run
-        if step.action == "skip":
+        if step.action == "skip" and step.run is not None:
             self.say(f"{run.name}: finished before, in {step.run.name}")
             self.comparison.outcomes[run.name] = read_outcome(step.run, nothing_to_do=True)
             return None
-        if step.action == "busy":
+        if step.action == "busy" and step.run is not None:
             self.say(f"{run.name}: another process works on it, in {step.run.name}; it is left to that")
             self.comparison.elsewhere[run.name] = step.run
             return None

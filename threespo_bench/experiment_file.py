@@ -86,7 +86,7 @@ def override_text(key: str, value: Any) -> str:
     return f"{key}={_written(value)}"
 
 
-Place = tuple[str | int, ...]
+Place = tuple[str | int | float, ...]
 
 
 class _Reader:

@@ -74,7 +74,7 @@ def root_cause(error: BaseException) -> BaseException:
     """The first expected failure inside an exception group, or else its first exception."""
     while isinstance(error, BaseExceptionGroup):
         expected = [inner for inner in error.exceptions if isinstance(inner, BenchError)]
-        error = (expected or list(error.exceptions))[0]
+        error = expected[0] if expected else error.exceptions[0]
     return error
 
 

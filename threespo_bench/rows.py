@@ -75,7 +75,7 @@ def finite(metrics: Mapping[str, float]) -> Row:
     row: Row = {}
     lost = 0
     for name, value in metrics.items():
-        number = _plain(value)
+        number: int | float | None = _plain(value)
         if isinstance(number, float) and not math.isfinite(number):
             number, lost = None, lost + 1
         row[name] = number

@@ -124,7 +124,8 @@ class Synchronisation:
         if copy and copy.run and copy.complete and copy.content == item.content and tracker.holds(copy.run, parent):
             return Sent(item.folder, "complete", where=tracker.describe()), copy.run
         if self._dry:
-            return Sent(item.folder, "to send", note="a part of it is there" if copy and copy.run and tracker.holds(copy.run, None) else ""), copy and copy.run
+            there = copy.run if copy else None
+            return Sent(item.folder, "to send", note="a part of it is there" if there and tracker.holds(there, None) else ""), there
         known = (copy.run if copy else "" if record.known() else item.earlier) or ""
         tracker.began, tracker.ended = item.began, item.ended
         run = tracker.start(item.experiment, item.name, item.params, item.tags | {RUN_TAG: record.id}, parent, known)

@@ -52,22 +52,23 @@ class SafeTracker:
     def log(self, metrics: Mapping[str, float], step: int, when: float | None = None) -> None:
         """Pass metrics on; ``when`` they were measured, in seconds since the epoch, if that was not now."""
         values = dict(metrics)
-        self._call("log", lambda: self._tracker.log(values, step) if when is None else self._tracker.log_at(values, step, when))
+        self._call("log", lambda tracker: tracker.log(values, step) if when is None else tracker.log_at(values, step, when))
 
     def inputs(self, tasks: Sequence[TaskSet]) -> None:
         """Pass the names of the tasks on."""
-        self._call("name the tasks", lambda: self._tracker.inputs(tasks))
+        self._call("name the tasks", lambda tracker: tracker.inputs(tasks))
 
     def artifact(self, path: Path) -> None:
         """Pass a file or a folder on, if it exists."""
         if path.exists():
-            self._call("artifact", lambda: self._tracker.artifact(path))
+            self._call("artifact", lambda tracker: tracker.artifact(path))
 
     def finish(self, status: str) -> None:
         """Close the run."""
-        if self._started:
+        tracker = self._tracker
+        if tracker is not None and self._started:
             self._started = False
-            self._guard("finish", lambda: self._tracker.finish(status))
+            self._guard("finish", lambda: tracker.finish(status))
             self._finished = True
 
     @property
@@ -85,10 +86,11 @@ class SafeTracker:
             return ""
         return self._guard("describe", self._tracker.describe) or ""
 
-    def _call(self, doing: str, call: Callable[[], Any]) -> None:
+    def _call(self, doing: str, call: Callable[[Tracker], Any]) -> None:
         """A call while the run goes on; none after too many failures."""
-        if self._started and self._failures < _GIVE_UP:
-            self._guard(doing, call)
+        tracker = self._tracker
+        if tracker is not None and self._started and self._failures < _GIVE_UP:
+            self._guard(doing, lambda: call(tracker))
         else:
             self._lost = True
 

@@ -27,6 +27,8 @@ _DTYPES: dict[str, type] = {
     "success": bool, "padding": bool, "response_mask": bool, "response_ids": np.int32, "old_log_probs": np.float64,
     "rollout_log_probs": np.float64, "ref_log_probs": np.float64, "values": np.float64,
 }  # fmt: skip
+_ABSENT: Any = None
+"""Typed as a column, because an algorithm's ``requires`` has made sure of it before it reads one."""
 _TOKEN_COLUMNS = ("response_ids", "response_mask", "old_log_probs", "rollout_log_probs", "ref_log_probs")
 
 
@@ -60,21 +62,21 @@ class TurnBatch:
     step_id: np.ndarray
     step_reward: np.ndarray
     response_mask: np.ndarray
-    task_key: np.ndarray | None = None
-    anchor_obs: np.ndarray | None = None
-    next_anchor_obs: np.ndarray | None = None
-    action_valid: np.ndarray | None = None
-    terminated: np.ndarray | None = None
-    truncated: np.ndarray | None = None
-    success: np.ndarray | None = None
-    policy_version: np.ndarray | None = None
-    response_ids: np.ndarray | None = None
-    old_log_probs: np.ndarray | None = None
-    rollout_log_probs: np.ndarray | None = None
-    ref_log_probs: np.ndarray | None = None
-    values: np.ndarray | None = None
-    prompt_ids: np.ndarray | None = None
-    padding: np.ndarray | None = None
+    task_key: np.ndarray = _ABSENT
+    anchor_obs: np.ndarray = _ABSENT
+    next_anchor_obs: np.ndarray = _ABSENT
+    action_valid: np.ndarray = _ABSENT
+    terminated: np.ndarray = _ABSENT
+    truncated: np.ndarray = _ABSENT
+    success: np.ndarray = _ABSENT
+    policy_version: np.ndarray = _ABSENT
+    response_ids: np.ndarray = _ABSENT
+    old_log_probs: np.ndarray = _ABSENT
+    rollout_log_probs: np.ndarray = _ABSENT
+    ref_log_probs: np.ndarray = _ABSENT
+    values: np.ndarray = _ABSENT
+    prompt_ids: np.ndarray = _ABSENT
+    padding: np.ndarray = _ABSENT
     extras: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -216,9 +218,9 @@ class TurnBatch:
             setattr(self, name, column)
 
 
-def pad_tokens(rows: Sequence[np.ndarray], width: int, dtype: type) -> np.ndarray:
+def pad_tokens(rows: Sequence[np.ndarray | list[Any]], width: int, dtype: type) -> np.ndarray:
     """(N, width) array of the given vectors, padded on the right with zeros."""
-    out = np.zeros((len(rows), width), dtype)
+    out: np.ndarray = np.zeros((len(rows), width), dtype)
     for i, row in enumerate(rows):
         out[i, : len(row)] = row
     return out
@@ -244,7 +246,7 @@ def object_column(values: Sequence[object]) -> np.ndarray:
 
     That takes less memory, and the codes of such a column are found without reading the texts.
     """
-    out, known = np.empty(len(values), object), {}
+    out, known = np.empty(len(values), object), dict[str, str]()
     for i, value in enumerate(values):
         out[i] = known.setdefault(value, value) if type(value) is str else value
     return out

@@ -84,7 +84,7 @@ class HGPO(Algorithm):
 
     def _comparisons(self, turns: TurnBatch, returns: np.ndarray) -> list[tuple[np.ndarray, dict[str, float]]]:
         """For k = 0 (the episode term), 1 ... K + 1: (N,) advantages, 0 where there is nothing to compare with, and diagnostics."""
-        nothing = np.zeros(len(turns)), {}
+        nothing: tuple[np.ndarray, dict[str, float]] = np.zeros(len(turns)), {}
         found = [episode_term(turns, self.config) if self.config.base_group else nothing]
         keys = recent_history_keys(time_order(turns), turns.codes("group_id", "anchor_obs"), self.config.history_length + 1)
         for depth, key in enumerate(keys, start=1):

@@ -101,12 +101,12 @@ class _Side:
 
 def _side(turns: TurnBatch, items: list[Item], objective: Preference) -> _Side:
     rows = np.concatenate([np.zeros(0, np.int64), *(item.rows for item in items)])
-    weights = np.concatenate([np.zeros(0), *(item.weights for item in items)])
+    weights: np.ndarray = np.concatenate([np.zeros(0), *(item.weights for item in items)])
     index = np.repeat(np.arange(len(items)), [len(item.rows) for item in items])
     mask = turns.response_mask[rows]
     if objective.average_log_prob:
         weights = weights / np.maximum(np.bincount(index, weights=mask.sum(axis=1), minlength=len(items)), 1)[index]
-    ratios = np.zeros(len(items))
+    ratios: np.ndarray = np.zeros(len(items))
     if turns.old_log_probs is not None and turns.ref_log_probs is not None:
         difference = np.zeros(mask.shape)
         np.subtract(turns.old_log_probs[rows], turns.ref_log_probs[rows], out=difference, where=mask)

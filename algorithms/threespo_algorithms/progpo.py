@@ -75,7 +75,7 @@ class ProGPO(Algorithm):
         "return-to-go of turns with identical history; where a turn has no such peer, F = gamma Phi(s') - Phi(s), the change of the potential. Phi pools the "
         "success rates of trajectories with the same last k observations over k, weighted by inverse variance; at the end of a trajectory it is the outcome."
     )
-    requires = ("anchor_obs", "success")
+    requires: tuple[str, ...] = ("anchor_obs", "success")
 
     def __init__(self, config: ProGPOConfig) -> None:
         super().__init__(config)

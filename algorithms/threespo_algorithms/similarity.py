@@ -90,7 +90,7 @@ class _Alike:
             rows = slice(start, start + _ROWS)
             total = lengths[rows, None] + lengths
             near = 2 * np.minimum(lengths[rows, None], lengths) >= self._least * total
-            near &= np.tri(*near.shape, k=start - 1, dtype=bool)
+            near &= np.tri(near.shape[0], near.shape[1], start - 1, bool)
             one, other = np.nonzero(near)
             common = np.minimum(characters[rows][one], characters[other]).sum(axis=1)  # 2 M / T <= 2 common / T
             near[one, other] = 2 * common >= self._least * total[one, other]

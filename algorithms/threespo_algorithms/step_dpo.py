@@ -49,7 +49,7 @@ class StepDPO(Algorithm):
         "a stronger model; finding them among the rollouts is a reconstruction for agents."
     )
     needs = NEEDS
-    requires = ("anchor_obs", "prompt_ids")
+    requires: tuple[str, ...] = ("anchor_obs", "prompt_ids")
 
     def __init__(self, config: StepDPOConfig) -> None:
         super().__init__(config)

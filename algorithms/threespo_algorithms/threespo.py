@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -106,7 +106,7 @@ class ThreeSPOConfig(AlgorithmConfig):
 class ThreeSPO(TreeAlgorithm):
     """State-Score-Supervised Policy Optimization."""
 
-    Config = ThreeSPOConfig
+    Config: ClassVar[type[AlgorithmConfig]] = ThreeSPOConfig
     title = "State-Score-Supervised Policy Optimization"
     source = "arXiv:2606.09961"
     notes = (
@@ -115,7 +115,7 @@ class ThreeSPO(TreeAlgorithm):
         "every difference is an option here and is explained in docs/3spo.md."
     )
     needs = frozenset({"restore"})
-    requires = ("next_anchor_obs", "success", *_KNOWN)
+    requires: tuple[str, ...] = ("next_anchor_obs", "success", *_KNOWN)
 
     def __init__(self, config: ThreeSPOConfig) -> None:
         super().__init__(config)

@@ -50,7 +50,7 @@ class ThreeSPODPO(ThreeSPO):
         "and has no code of it, so it is a reconstruction."
     )
     needs = ThreeSPO.needs | NEEDS
-    requires = (*ThreeSPO.requires, "command")
+    requires: tuple[str, ...] = (*ThreeSPO.requires, "command")
 
     def credit(self, turns: TurnBatch) -> Credit:
         """The pairs of the wave, and the slope of the loss at each on the tokens of both turns."""

@@ -47,7 +47,7 @@ class ThreeSPOPPO(ThreeSPO):
         "the baseline."
     )
     needs = ThreeSPO.needs | {"critic"}
-    requires = (*ThreeSPO.requires, "terminated", "values", "next_value")
+    requires: tuple[str, ...] = (*ThreeSPO.requires, "terminated", "values", "next_value")
 
     def credit(self, turns: TurnBatch) -> Credit:
         """One-step advantages of the wave, and the targets R + gamma V(s') of the critic."""

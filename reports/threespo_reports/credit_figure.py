@@ -104,7 +104,7 @@ def _grid(turns: TurnBatch) -> _Grid:
     """Place the turns that have a response: groups in the order of their names, in a group the best trajectory on top."""
     rows = np.flatnonzero(turns.real & turns.response_mask.any(axis=1))
     returns = turns.episode_return()
-    of_trajectory = {}
+    of_trajectory: dict[tuple[Any, Any], int] = {}
     for row in rows.tolist():
         of_trajectory.setdefault((turns.group_id[row], turns.traj_id[row]), row)
     order = sorted(of_trajectory, key=lambda key: (_natural(key[0]), -returns[of_trajectory[key]], _natural(key[1])))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -50,7 +51,7 @@ class Matched:
     seeds: tuple[int, ...]
 
 
-def matched_difference(method: Mapping[int, Sequence[float]], baseline: Mapping[int, Sequence[float]], metric: Callable[[ArrayLike], float]) -> Matched | None:
+def matched_difference(method: Mapping[int, Any], baseline: Mapping[int, Any], metric: Callable[[ArrayLike], float]) -> Matched | None:
     """The matched comparison: both curves of a replicate are cut to their common number of points, and ``metric`` is compared.
 
     Args:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 import rich_click as click
+from click.exceptions import Exit
 
 from threespo_bench import __version__, errors
 from threespo_bench.cli import (
@@ -75,8 +76,10 @@ def cli(strict: bool) -> None:
     """Compare reinforcement-learning algorithms for language-model agents: same tasks, same seeds, same budget."""
 
 
-_COMMANDS = (run, compare, slurm, watch, report, leaderboard, ls, show, diff, reproduce, clean, sync, credit)
-_COMMANDS += (evaluation, play, merge, prepare, listing, info, warm_start, doctor)
+_COMMANDS = (
+    *(run, compare, slurm, watch, report, leaderboard, ls, show, diff, reproduce, clean, sync, credit),
+    *(evaluation, play, merge, prepare, listing, info, warm_start, doctor),
+)
 for _module in _COMMANDS:
     cli.add_command(_module.command)
 
@@ -91,7 +94,7 @@ def run_cli(arguments: Sequence[str] | None = None) -> int:
     try:
         result = cli.main(args=None if arguments is None else list(arguments), prog_name="threespo-bench", standalone_mode=False)
         return result if isinstance(result, int) else 0
-    except click.exceptions.Exit as error:
+    except Exit as error:
         return error.exit_code
     except click.ClickException as error:
         error.show()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,10 +125,13 @@ def _say_dropped(dropped: dict[str, int]) -> None:
 def _write(table: CreditTable, form: str, out: Path | None) -> None:
     from threespo_bench import credit_table
 
-    if form == "table":
-        text = _rendered(table, None if out is None else credit_table.TABLE_WIDTH)
-    else:
-        text = {"json": credit_table.as_json, "csv": credit_table.as_csv, "parquet": credit_table.as_parquet}[form](table)
+    writers: dict[str, Callable[[CreditTable], str | bytes]] = {
+        "table": lambda table: _rendered(table, None if out is None else credit_table.TABLE_WIDTH),
+        "json": credit_table.as_json,
+        "csv": credit_table.as_csv,
+        "parquet": credit_table.as_parquet,
+    }
+    text = writers[form](table)
     if out is None:
         click.echo(text, nl=False)
         return

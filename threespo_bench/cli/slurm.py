@@ -89,8 +89,8 @@ def command(context: click.Context, dry_run: bool, file: str, overrides: tuple[s
     """Write the scripts of a job that carries out a comparison on several nodes with Ray, and submit it where there is sbatch."""
     job = Job(**options)
     _check(job, file)
-    asked = request(Options(words=(file, *overrides)))
     host = load_host(context)
+    asked = request(Options(words=(file, *overrides)), host)
     planned = asked.plan(host)
     extra = _for_ray(asked, planned, host, job)
     folder = _folder(planned)
@@ -145,7 +145,7 @@ def render(job: Job, name: str, folder: Path, comparison: Sequence[str], *, poll
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    syntax = {"comment_start_string": "{%#", "comment_end_string": "#%}", "trim_blocks": True, "keep_trailing_newline": True}  # ${#array[@]} is no comment
+    syntax: Any = {"comment_start_string": "{%#", "comment_end_string": "#%}", "trim_blocks": True, "keep_trailing_newline": True}  # ${#array[@]} is no comment
     jinja = Environment(loader=PackageLoader("threespo_bench.cli"), undefined=StrictUndefined, **syntax)
     jinja.filters["quote"] = lambda value: shlex.quote(str(value))
     beside = Path(job.python).parent / "ray"

@@ -96,7 +96,7 @@ def _read(contribution: Contribution, where: str) -> dict[str, Any]:
         return {}
     try:
         text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
-        data = OmegaConf.to_container(OmegaConf.create(text), resolve=False) if text.strip() else {}
+        data: Any = OmegaConf.to_container(OmegaConf.create(text), resolve=False) if text.strip() else {}
     except Exception as error:  # no such package or file, not UTF-8, no valid YAML: all are the plugin's fault
         raise PluginError(f"{where}: cannot be read: {type(error).__name__}: {' '.join(str(error).split())}") from error
     if not isinstance(data, dict):

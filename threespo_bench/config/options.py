@@ -32,18 +32,18 @@ class Option:
         return _without_none(self.annotation) is dict or typing.get_origin(_without_none(self.annotation)) is dict
 
 
-def describe(config: type, prefix: str, values: Mapping[str, Any]) -> list[Option]:
+def describe(config: type, prefix: str, values: Any) -> list[Option]:
     """All options of a dataclass, nested ones included, in the order of declaration.
 
     Args:
         config: the dataclass.
         prefix: what comes before its keys, e.g. ``algorithm``; may be empty.
-        values: the defaults, as nested plain data.
+        values: the defaults, as nested plain data: a mapping, as OmegaConf.to_container gives it.
     """
     return list(_walk(config, prefix, values))
 
 
-def _walk(config: type, prefix: str, values: Mapping[str, Any]) -> Iterator[Option]:
+def _walk(config: Any, prefix: str, values: Mapping[str, Any]) -> Iterator[Option]:
     annotations = typing.get_type_hints(config)
     docs = field_docs(config)
     for name in sorted(annotations_in_order(config), key=lambda name: is_dataclass(annotations[name])):  # groups of options come last
@@ -103,7 +103,7 @@ def _split_docs(text: str, names: list[str]) -> dict[str, str]:
     text = text.partition("Attributes:")[2]
     name = "(?:" + "|".join(sorted(map(re.escape, names), key=len, reverse=True)) + ")"
     heads = list(re.finditer(rf"(?:(?<=\s)|^)({name}(?:,\s+{name})*):\s", text))
-    docs = {}
+    docs: dict[str, str] = {}
     for head, following in zip(heads, [*heads[1:], None], strict=True):
         doc = " ".join(text[head.end() : following.start() if following else len(text)].split())
         docs |= {part.strip(): doc for part in head.group(1).split(",")}

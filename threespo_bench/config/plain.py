@@ -48,7 +48,7 @@ def from_plain(data: Mapping[str, Any], host: PluginHost) -> RunConfig:
         UsageError: a plugin it names is not installed, or a value is out of range.
         DataError: it was not written by this version of the program, or it is damaged.
     """
-    components = {section: _component(data.get(section), section, host) for section in COMPONENTS}
+    components: dict[str, Any] = {section: _component(data.get(section), section, host) for section in COMPONENTS}
     rest = {key: value for key, value in data.items() if key not in COMPONENTS}
     settings = _typed(run_settings(), rest, "the run")
     config = RunConfig(**components, **{f.name: getattr(settings, f.name) for f in fields(settings)})

@@ -111,8 +111,8 @@ class Algorithm(ABC):
     title: ClassVar[str] = ""
     source: ClassVar[str] = ""
     notes: ClassVar[str] = ""
-    needs: ClassVar[frozenset[str]] = frozenset()
-    requires: ClassVar[tuple[str, ...]] = ()
+    needs: frozenset[str] = frozenset()
+    requires: tuple[str, ...] = ()
 
     sampler: Sampler
 

@@ -53,7 +53,7 @@ class Rollout:
 
     name: str
     options: Any
-    target: type
+    target: type[OwnSampling] | type[RolloutServer]
 
 
 class OwnSampling:

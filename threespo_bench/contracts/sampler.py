@@ -67,3 +67,7 @@ class Sampler(ABC):
             tasks: tasks of the iteration. max_turns: the step limit of an episode.
         """
         return None
+
+    def diagnostics(self) -> dict[str, float]:
+        """Scalars about the last collection, for algorithms that pass them on."""
+        return {}

@@ -65,8 +65,9 @@ def reproduce(original: Path, host: PluginHost, out: Path | None = None, *, prog
         after = [line for found in condition_differences(original, outcome.run) if (line := _line(found)).partition(" was ")[0] not in known]
     for line in after:
         say(line)
-    done = outcome.state == "finished" and outcome.run is not None
-    comparison = compare_metrics(original, outcome.run, prefix=state != "finished") if done else None
+    comparison = None
+    if outcome.state == "finished" and outcome.run is not None:
+        comparison = compare_metrics(original, outcome.run, prefix=state != "finished")
     return Reproduction(outcome, comparison, (*before, *after), bool(read_manifest(original).get("deterministic", True)))
 
 

@@ -95,7 +95,8 @@ class Workshop:
         if order.lost is not None:
             live.go_back(order.lost, verify=True)
         if order.kind == "reset":
-            return live.reset(*order.argument, order.kinds)
+            task, seed = order.argument
+            return live.reset(task, seed, order.kinds)
         if order.kind == "step":
             return live.step(order.argument, order.kinds)
         if order.kind == "key":

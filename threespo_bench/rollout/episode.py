@@ -61,7 +61,7 @@ class Episode:
         self._world: World = LocalWorld(environment) if workers is None else workers.world()
         self._environment = self._world.environment
         self._max_turns, self._anchor_kind = max_turns, anchor
-        self._kinds = (anchor,)
+        self._kinds: tuple[str, ...] = (anchor,)
         self._keys: dict[str, str] = {}
         self._state: EpisodeState
 
@@ -99,7 +99,8 @@ class Episode:
         if action is None:
             action = self._environment.parse(generation.text, before.observation)
         step, snapshot, self._keys = await self._world.step(before, action.command, self._kinds)
-        if not (isinstance(step.reward, Real) and math.isfinite(step.reward)):
+        reward: object = step.reward  # of somebody's environment
+        if not (isinstance(reward, Real) and math.isfinite(reward)):
             name = type(self._environment).__name__
             raise DataError(f"{name} gave the reward {step.reward!r} for the command {action.command!r} in {before.task.key}: not a finite number")
         history = (*before.history, Turn(before.observation.text, action.command))

@@ -41,8 +41,9 @@ class Lockstep:
         self._answered[number] = deliver
         if self._under_way:
             return
-        answered, self._answered = self._answered, {}
-        for _, deliver_one in sorted(answered.items()):
+        answered = sorted(self._answered.items())
+        self._answered.clear()
+        for _, deliver_one in answered:
             deliver_one()
         self._events += 1
         self._watch()

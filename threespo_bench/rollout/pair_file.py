@@ -195,7 +195,7 @@ def _of_line(value: Any) -> FedPair | str:
     if not isinstance(task, str):
         raise ValueError("task is not a text")
     chosen, rejected = (_turns(value, side) for side in ("chosen", "rejected"))
-    scores = [value.get(name) for name in ("score_chosen", "score_rejected")]
+    scores: list[Any] = [value.get(name) for name in ("score_chosen", "score_rejected")]
     if None not in scores:
         if not all(isinstance(score, (int, float)) for score in scores):
             raise ValueError("score_chosen and score_rejected are not numbers")

@@ -98,7 +98,7 @@ def _check_credit(credit: Credit, turns: TurnBatch) -> None:
     _check_preferences(credit, turns)
     for name, value in credit.diagnostics.items():
         assert np.isscalar(value), f"diagnostic {name} is no scalar"
-        assert np.isfinite(value), f"diagnostic {name} is {value}"
+        assert np.isfinite(value), f"diagnostic {name} is {value!r}"
 
 
 def _check_targets(credit: Credit, turns: TurnBatch) -> None:
@@ -144,7 +144,7 @@ def _check_masked_values(algorithm: Algorithm, turns: TurnBatch) -> None:
 def _check_masked_tokens(algorithm: Algorithm, turns: TurnBatch) -> None:
     known = {field.name: getattr(turns, field.name) for field in fields(TurnBatch) if field.name != "extras"}
     filling = {"response_mask": False, "response_ids": 0}
-    columns = {name: _with_gap(column, filling.get(name, np.nan)) for name, column in known.items() if column is not None and column.ndim == 2}
+    columns: dict[str, Any] = {name: _with_gap(column, filling.get(name, np.nan)) for name, column in known.items() if column is not None and column.ndim == 2}
     wide, narrow = algorithm.credit(replace(turns, **columns)).advantages, algorithm.credit(turns).advantages
     kept = np.delete(wide, [1, 2], axis=1)
     assert np.allclose(kept, narrow, rtol=0, atol=1e-12), "tokens under a false response mask, inserted between those of the policy, changed an advantage"
@@ -192,7 +192,7 @@ def _check_equal_trajectories(algorithm: Algorithm, turns: TurnBatch) -> None:
 def equal_trajectories(turns: TurnBatch, copies: int = _COPIES) -> TurnBatch:
     """Of each group one trajectory, several times. It returns to no state, and its actions are valid: turns of one trajectory can be compared too."""
     owner = turns.codes("traj_id")
-    of_group = {}
+    of_group: dict[Any, int] = {}
     for row in np.flatnonzero(turns.real):
         of_group.setdefault(turns.group_id[row], owner[row])
     one = turns.take(np.flatnonzero(np.isin(owner, list(of_group.values())) & turns.real))

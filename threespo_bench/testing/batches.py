@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from threespo_bench.turns import TurnBatch
@@ -28,8 +30,9 @@ def sample_turns(seed: int = 0, tasks: int = 3, rollouts: int = 4) -> TurnBatch:
     lengths = np.array(columns.pop("length"))
     mask = np.arange(_TOKENS) < lengths[:, None]
     log_probs = np.where(mask, -rng.exponential(1.0, mask.shape), 0.0)
+    filled: dict[str, Any] = {name: _column(values) for name, values in columns.items()}
     return TurnBatch(
-        **{name: _column(values) for name, values in columns.items()},
+        **filled,
         response_mask=mask,
         response_ids=np.where(mask, rng.integers(0, 50, mask.shape), 0),
         old_log_probs=log_probs,

@@ -55,7 +55,7 @@ def _check_reference(engine: Engine, make: Callable[[], Engine], texts: Sequence
     turns = turns_of(generate(engine, texts))
     start = engine.learner.score(turns)
     for _ in range(2):
-        engine.learner.update(replace(turns, policy_version=None), credit_of(turns), PolicyGradient(kl_coef=0.1), STEP)
+        engine.learner.update(replace(turns, policy_version=None), credit_of(turns), PolicyGradient(kl_coef=0.1), STEP)  # type: ignore[arg-type]
         engine.publish()
     moved, mask = engine.learner.score(turns), turns.response_mask
     assert largest_gap(engine.learner.score(turns, "reference"), start, mask) <= tolerance, "updates moved the reference policy"
@@ -117,9 +117,9 @@ def _check_value_tokens(engine: Engine, make: Callable[[], Engine], texts: Seque
     assert np.abs(read[:-1] - logits[:, 0]).max() <= tolerance, "prompt_value_logits() differs from the first column of value_logits()"
     assert read[-1] == 0, "the value logit of an empty prompt is not 0"
     turns.extras |= {"value_logit": logits[:, 0], "action_value_logit": logits[:, 1]}
-    targets = {"returns": np.full(len(turns), 4.0), "action_returns": np.full(len(turns), -4.0)}
+    targets: dict[str, Any] = {"returns": np.full(len(turns), 4.0), "action_returns": np.full(len(turns), -4.0)}
     credit, objective = Credit(np.zeros(turns.response_mask.shape), **targets), ValueTokens(value_clip=100.0)
-    metrics = [engine.learner.update(replace(turns, policy_version=None), credit, objective, STEP) for _ in range(4)]
+    metrics = [engine.learner.update(replace(turns, policy_version=None), credit, objective, STEP) for _ in range(4)]  # type: ignore[arg-type]
     for name in ("value_loss", "action_value_loss"):
         assert metrics[-1][name] < metrics[0][name], f"four updates did not lower {name}: {[metric[name] for metric in metrics]}"
     engine.publish()

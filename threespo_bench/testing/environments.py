@@ -49,7 +49,8 @@ def _play(environment: Environment, task: Task, commands: list[str] | None, step
     """Commands (chosen among the admissible ones if none are given) and everything that was seen."""
     observation = environment.reset(task, 7)
     _check_observation(observation)
-    played, seen = [], [observation]
+    played: list[str] = []
+    seen: list[Any] = [observation]
     for place in range(steps if commands is None else len(commands)):
         choices = observation.admissible or ("look",)
         command = str(rng.choice(choices)) if commands is None else commands[place]

@@ -194,7 +194,7 @@ class _Check:
         """One update on responses to ``texts``, or on those of last time unless ``fresh``, and its publication; returns the new version."""
         if fresh or self.turns is None:
             self.turns = turns_of(generate(self.engine, texts, sampling=SAMPLING))
-        turns = replace(self.turns, policy_version=None, old_log_probs=self.engine.learner.score(self.turns))
+        turns = replace(self.turns, policy_version=None, old_log_probs=self.engine.learner.score(self.turns))  # type: ignore[arg-type]
         metrics = self.engine.learner.update(turns, credit_of(turns), PolicyGradient(), STEP)
         assert metrics.get("optimizer_steps") == 1, "an update of the engine made no step"
         return self.engine.publish()

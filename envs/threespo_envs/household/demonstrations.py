@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from threespo_bench.contracts.environment import PromptContext, Turn
 from threespo_bench.errors import UsageError, suggest
@@ -38,7 +39,7 @@ def demonstrations(
     """
     if expert not in EXPERTS:
         raise UsageError(f"there is no expert {expert!r}", suggest(expert, EXPERTS))
-    live = environment.spawn()
+    live = cast(HouseholdEnvironment, environment.spawn())
     for index in range(count):
         yield from _episode(live, seed, index, count, detour, max_turns, hesitation, expert)
 

@@ -166,7 +166,7 @@ class _Fields:
 
 
 def _read(path: Path) -> bytes:
-    opener = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
+    opener: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
     try:
         with opener(path, "rb") as stream:
             return stream.read()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -144,7 +144,7 @@ def _line_panel(axes: Axes, data: ReportData, metric: Metric, frames: Mapping[st
     for label, frame in frames.items():
         look = looks[label]
         axes.fill_between(frame[AXIS], frame["low"].astype(float), frame["high"].astype(float), color=look.colour, alpha=0.14, linewidth=0)
-        single = {"marker": "o", "markersize": 4} if len(frame) == 1 else {}
+        single: dict[str, Any] = {"marker": "o", "markersize": 4} if len(frame) == 1 else {}
         axes.plot(frame[AXIS], frame["mean"], color=look.colour, linestyle=figures.line_style(look), linewidth=1.5, **single)
     axes.set_title(metric.title, loc="left", fontsize=8.5)
     _small_axes(axes)

@@ -50,7 +50,7 @@ def _all_runs(data: ReportData) -> Table:
         state = Cell(row["state"], "" if row["counted"] else row["reason"] if row["reason"] != row["state"] else "not counted", "" if row["counted"] else "bad")
         seed = "" if row["seed"] == -1 else str(row["seed"])
         last = Cell(percent(row["last_success"]), f"at {count(row['last_at'])}" if known(row["last_at"]) else "")
-        numbers = [count(row["env_steps"]), count(row["evaluations"]), percent(row["final_success"]), last, duration(row["seconds"])]
+        numbers: list[Cell | str] = [count(row["env_steps"]), count(row["evaluations"]), percent(row["final_success"]), last, duration(row["seconds"])]
         body.append([row["run"], data.names.get(row["algorithm"], row["algorithm"]), row["env"], seed, state, *numbers, Cell(row["error"], mark="muted")])
     columns = ["run", "algorithm", "environment", "seed", "state", "env steps", "evaluations", "final success", "last evaluation", "time", "error"]
     return Table(columns, body, words=frozenset({1, 2, 4, 10}))

@@ -71,9 +71,9 @@ def learning_rows(data: ReportData) -> pd.DataFrame:
                 row[f"train_{name}"] = float(mine[f"train_{name}"].mean())
             if data.baseline in series and label != data.baseline:
                 bad = unmatched_seeds(data.digests, env, (label, data.baseline))
-                pair = [{seed: values for seed, values in series[who].items() if seed not in bad} for who in (label, data.baseline)]
+                own, other = ({seed: values for seed, values in series[who].items() if seed not in bad} for who in (label, data.baseline))
                 for name, metric in METRICS.items():
-                    found = matched_difference(*pair, metric)
+                    found = matched_difference(own, other, metric)
                     if found is not None:
                         row |= {f"diff_{name}": found.mean, f"diff_{name}_std": found.std, "diff_seeds": " ".join(map(str, found.seeds))}
             rows.append(row)
@@ -97,5 +97,5 @@ def _table(data: ReportData, rows: pd.DataFrame) -> Table:
 
 
 def _difference(row: dict[str, Any], name: str) -> Cell:
-    spread = row.get(f"diff_{name}_std")
+    spread: Any = row.get(f"diff_{name}_std")
     return Cell(points(row.get(f"diff_{name}")), f"± {100 * spread:.1f}" if known(spread) else "")

@@ -89,16 +89,17 @@ def _text(value: Any) -> str:
 
 
 def _option_table(data: ReportData, frame: pd.DataFrame) -> Table:
-    several, body = len(data.environments) > 1, []
+    several = len(data.environments) > 1
+    found: list[tuple[Cell, list[Cell | str]]] = []
     for (env, key, flagged), rows in frame.groupby(["env", "option", "flagged"], sort=True):
         told = "; ".join(f"{row['value']}: {_names(data, row['algorithms'])}" for row in records(rows))
         where = [str(env)] if several else []
         shown = str(key).removeprefix("algorithm.options.")
         whose = "not the algorithm's own" if flagged else "the algorithm's own"
-        body.append([Cell(shown, mark="bad" if flagged else ""), *where, whose, Cell(told, mark="muted")])
-    body.sort(key=lambda row: (row[0].mark != "bad", row[0].text))
+        found.append((Cell(shown, mark="bad" if flagged else ""), [*where, whose, Cell(told, mark="muted")]))
+    found.sort(key=lambda row: (row[0].mark != "bad", row[0].text))
     columns = ["option", *(["environment"] if several else []), "whose", "values"]
-    return Table(columns, body, words=frozenset(range(len(columns))))
+    return Table(columns, [[option, *rest] for option, rest in found], words=frozenset(range(len(columns))))
 
 
 def _names(data: ReportData, labels: str) -> str:

@@ -56,7 +56,7 @@ def _values(found: list[Any]) -> str:
 
 
 def _table(data: ReportData, rows: list[dict[str, str]]) -> Table:
-    body = []
+    body: list[list[Cell | str]] = []
     for row in rows:
         shown = row | {"reconstruction": "yes, see below" if row["reconstruction"] == "yes" else row["reconstruction"]}
         told = [shown[name] or ("not recorded" if name in ("source", "reconstruction") else "none") for name in COLUMNS[1:]]
