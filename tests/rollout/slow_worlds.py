@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -147,6 +148,29 @@ class ForgetfulWorld(ReplayedSlowWorld):
         return self._seen()
 
 
+class MeetingWorld(SlowWorld):
+    """No step ends before one in another process is under way too."""
+
+    def step(self, command: str) -> Step:
+        notes, until = Path(self.config.notes), time.monotonic() + 20
+        (notes / f"step-{os.getpid()}").touch()
+        while len(list(notes.glob("step-*"))) < 2:
+            if time.monotonic() > until:
+                raise TimeoutError("nobody else came")
+            time.sleep(0.005)
+        return super().step(command)
+
+
+class QuarrellingWorld(SlowWorld):
+    """From the second state on every step fails; the command a takes longest over it."""
+
+    def step(self, command: str) -> Step:
+        if self.steps < 1:
+            return super().step(command)
+        time.sleep(0.4 * (command == "a"))
+        raise ValueError(f"{command} fails {self._seen().text}")
+
+
 class Unpicklable(SlowWorld):
     """It cannot be pickled, but be made anew."""
 
@@ -166,7 +190,7 @@ class Hopeless(Unpicklable):
 
 
 class Gathering(RolloutEngine):
-    """Draws commands; one batch of everything that waits. ``batches`` are the prompts and seeds of each, in the order in which they were asked."""
+    """Draws commands of one to three tokens; one batch of everything that waits. ``batches`` are the prompts and seeds of each, in the order of asking."""
 
     version = 0
     gathers = True
@@ -183,5 +207,18 @@ class Gathering(RolloutEngine):
 
     def _answer(self, requests: Sequence[tuple[str, int]]) -> list[Generation]:
         self.batches.append(list(requests))
-        one = np.ones(1, np.int32)
-        return [Generation(one, one, -np.ones(1, np.float32), COMMANDS[seed // 8 % 3], self.version, finished=True) for _, seed in requests]
+        return [self._drawn(seed) for _, seed in requests]
+
+    def _drawn(self, seed: int) -> Generation:
+        tokens = np.ones(1 + seed // 24 % 3, np.int32)
+        return Generation(np.ones(1, np.int32), tokens, -np.ones(len(tokens), np.float32), COMMANDS[seed // 8 % 3], self.version, finished=True)
+
+
+class Hurrying(Gathering):
+    """Answers as soon as it is asked, like a server: what waits for environments is not waited for."""
+
+    gathers = False
+
+    async def generate(self, messages: list[dict[str, str]], seed: int, sampling: Sampling, prefix: Sequence[int] = ()) -> Generation:
+        await asyncio.sleep(0)
+        return self._drawn(seed)

@@ -3,12 +3,12 @@
 Every task of the iteration grows one tree. A *wave* expands the top state of every tree at once: it goes back to the state, samples
 n(s) actions from the present policy, carries each out from a restored copy of the state, and hands all children to the loop, which
 learns from them before the next wave. Children are then pushed so that the best-ranked one is expanded next and the others wait for the
-search to backtrack (3SPO, arXiv:2606.09961, section 4; its figure 2 is a test).
+search to backtrack (3SPO, arXiv:2606.09961, section 4; its figure 2 is a test). Where episodes live in environment workers, the children
+of a wave are carried out at the same time, each from a copy of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -17,9 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from threespo_bench.contracts.algorithm import Algorithm
+from threespo_bench.contracts.engine import Generation
 from threespo_bench.contracts.environment import Task
 from threespo_bench.contracts.sampler import RolloutContext, Sampler
 from threespo_bench.rollout.batching import make_batch
+from threespo_bench.rollout.concurrency import in_order, together
 from threespo_bench.rollout.episode import Episode, EpisodeState, PlayedTurn
 from threespo_bench.rollout.playing import begin, with_next_prompt
 from threespo_bench.turns import TurnBatch, object_column
@@ -77,11 +79,12 @@ class SearchTree:
     """The search of one task: the stack, the states already expanded, and what was spent.
 
     Args:
-        episode: at ``root``, the state that the search begins with.
+        episodes: live copies for the children; more are made when they are needed.
+        root: the state that the search begins with.
     """
 
-    def __init__(self, context: RolloutContext, task: Task, settings: AdaptiveTreeSampler, episode: Episode, root: Node) -> None:
-        self._context, self._task, self._settings, self._episode = context, task, settings, episode
+    def __init__(self, context: RolloutContext, task: Task, settings: AdaptiveTreeSampler, episodes: list[Episode], root: Node) -> None:
+        self._context, self._task, self._settings, self._episodes = context, task, settings, episodes
         self._following = root
         self._stack = [root]
         self._expanded: set[str] = set()
@@ -94,7 +97,7 @@ class SearchTree:
         episode = await begin(context, task)
         state = episode.state
         root = Node(f"{context.iteration}/{place}", state, (state.anchor,), (await episode.key(settings.search_key),))
-        return cls(context, task, settings, episode, root)
+        return cls(context, task, settings, [episode], root)
 
     def pop(self, algorithm: TreeAlgorithm, seen: Counter[str]) -> tuple[Node, int] | None:
         """The next state to expand and its number of samples; None when the search is over."""
@@ -120,33 +123,53 @@ class SearchTree:
         """Tell the algorithm, once, if the search ended without any ending."""
         if not self._over:
             self._over = True
+            self._episodes.clear()  # room in the workers for those that go on
             seen["trees"] += 1
             seen["solved"] += self._solved
             if self._leaves == 0:
                 algorithm.unsolved(self._task.key, self._following.keys)
 
     async def expand(self, node: Node, count: int) -> list[Child]:
-        """Sample ``count`` actions in ``node`` and carry each out from a restored copy of the state."""
-        context, episode = self._context, self._episode
-        await episode.restore(node.state)
-        prompt = episode.prompt()
+        """Sample ``count`` actions in ``node`` and carry each out from a restored copy of the state: at the same time where there are workers."""
+        context = self._context
+        episodes = await self._at(node.state, count)
+        prompt = episodes[0].prompt()
         seeds = [context.streams.integer("sample", node.node_id, i) for i in range(count)]
-        generations = await asyncio.gather(*(context.engine.generate(prompt, seed, context.sampling) for seed in seeds))
-        children = []
-        for i, generation in enumerate(generations):
+        generations = await together(context.engine.generate(prompt, seed, context.sampling) for seed in seeds)
+        actions = (self._act(node, i, episodes[i % len(episodes)], generation) for i, generation in enumerate(generations))
+        return [await action for action in actions] if context.workers is None else await in_order(actions)
+
+    def charge(self, children: list[Child]) -> None:
+        """Count what an expansion has spent and reached, in the order of the samples."""
+        for child in children:
+            generation, ended = child.turn.generation, child.node.state.ended
+            self._steps += 1
+            self._leaves += ended
+            self._solved |= child.turn.success
+            tokens, prompt_tokens = len(generation.token_ids), len(generation.prompt_ids)
+            self._context.budget.charge(env_steps=1, tokens=tokens, prompt_tokens=prompt_tokens, episodes=int(ended))
+
+    async def _at(self, state: EpisodeState, count: int) -> list[Episode]:
+        """Live copies at ``state``: one for each of ``count`` children in workers, one that goes back for every child in this process."""
+        context = self._context
+        wanted = 1 if context.workers is None else count
+        while len(self._episodes) < wanted:
+            self._episodes.append(Episode(context.environment, context.max_turns, context.anchor, context.workers))
+        episodes = self._episodes[:wanted]
+        await together(episode.restore(state) for episode in episodes)
+        return episodes
+
+    async def _act(self, node: Node, i: int, episode: Episode, generation: Generation) -> Child:
+        """The ``i``-th child of ``node``."""
+        context = self._context
+        if episode.state is not node.state:
             await episode.restore(node.state)
-            turn = await episode.act(generation)
-            if context.keep_next_prompt and not turn.terminated:
-                turn = with_next_prompt(context, episode, turn)
-            place = await episode.key(self._settings.search_key)
-            reached = Node(f"{node.node_id}/{i}", episode.state, (*node.keys, turn.next_anchor), (*node.places, place))
-            children.append(Child(node, turn, reached))
-            self._leaves += episode.ended
-            self._solved |= turn.success
-            context.budget.charge(env_steps=1, tokens=len(generation.token_ids), prompt_tokens=len(generation.prompt_ids), episodes=int(episode.ended))
-            context.tick()
-        self._steps += count
-        return children
+        turn = await episode.act(generation)
+        context.tick()
+        if context.keep_next_prompt and not turn.terminated:
+            turn = with_next_prompt(context, episode, turn)
+        place = await episode.key(self._settings.search_key)
+        return Child(node, turn, Node(f"{node.node_id}/{i}", episode.state, (*node.keys, turn.next_anchor), (*node.places, place)))
 
     def push(self, children: list[Child], rank: np.ndarray) -> None:
         """Put the children that did not end on the stack, the best-ranked on top."""
@@ -173,12 +196,14 @@ class AdaptiveTreeSampler(Sampler):
         """One batch per wave; its rows are the children, grouped by the state they were sampled in."""
         assert isinstance(algorithm, TreeAlgorithm)
         self._seen.clear()
-        trees = await asyncio.gather(*(SearchTree.plant(context, place, task, self) for place, task in enumerate(context.tasks)))
+        trees = await together(SearchTree.plant(context, place, task, self) for place, task in enumerate(context.tasks))
         while not context.budget.exhausted():
             popped = [(tree, node) for tree in trees if (node := tree.pop(algorithm, self._seen)) is not None]
             if not popped:
                 return
-            families = await asyncio.gather(*(tree.expand(node, count) for tree, (node, count) in popped))
+            families = await in_order(tree.expand(node, count) for tree, (node, count) in popped)
+            for (tree, _), children in zip(popped, families, strict=True):  # only now: which child was ready first carries no meaning
+                tree.charge(children)
             turns = _wave(families)
             algorithm.annotate(turns)
             rank = algorithm.rank(turns)  # before the loop writes this wave's outcomes into the statistics (D10)

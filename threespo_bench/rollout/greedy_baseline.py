@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from threespo_bench.contracts.engine import Sampling
 from threespo_bench.contracts.environment import Task
 from threespo_bench.contracts.sampler import RolloutContext, Sampler
 from threespo_bench.rollout.batching import make_batch
+from threespo_bench.rollout.concurrency import together
 from threespo_bench.rollout.episode import PlayedTurn
 from threespo_bench.rollout.playing import begin, play
 from threespo_bench.turns import TurnBatch
@@ -34,10 +34,13 @@ class GreedyBaselineSampler(Sampler):
     async def collect(self, context: RolloutContext, algorithm: Algorithm) -> AsyncIterator[TurnBatch]:
         """One batch: the turns of all sampled rollouts, trajectory by trajectory."""
         places = [(place, branch) for place in range(len(context.tasks)) for branch in range(self.rollouts)]
-        sampled, greedy = await asyncio.gather(
-            asyncio.gather(*(_sampled(context, place, branch) for place, branch in places)),
-            asyncio.gather(*(_greedy(context, place) for place in range(len(context.tasks)))),
+        episodes = await together(
+            [
+                *(_sampled(context, place, branch) for place, branch in places),
+                *(_greedy(context, place) for place in range(len(context.tasks))),
+            ]
         )
+        sampled, greedy = episodes[: len(places)], episodes[len(places) :]
         baselines = [sum(turn.reward for turn in episode) for episode in greedy]
         rows = [(place, branch, turn) for (place, branch), episode in zip(places, sampled, strict=True) for turn in episode]
         yield make_batch(

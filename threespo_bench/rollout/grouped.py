@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 from threespo_bench.contracts.algorithm import Algorithm
 from threespo_bench.contracts.environment import Task
 from threespo_bench.contracts.sampler import RolloutContext, Sampler
 from threespo_bench.rollout.batching import make_batch
+from threespo_bench.rollout.concurrency import together
 from threespo_bench.rollout.episode import PlayedTurn
 from threespo_bench.rollout.playing import begin, play
 from threespo_bench.turns import TurnBatch
@@ -27,7 +27,7 @@ class GroupedSampler(Sampler):
     async def collect(self, context: RolloutContext, algorithm: Algorithm) -> AsyncIterator[TurnBatch]:
         """One batch: the turns of all rollouts, trajectory by trajectory."""
         branches = [(place, task, branch) for place, task in enumerate(context.tasks) for branch in range(self.group_size)]
-        episodes = await asyncio.gather(*(_play(context, place, task, branch) for place, task, branch in branches))
+        episodes = await together(_play(context, place, task, branch) for place, task, branch in branches)
         turns = [turn for episode in episodes for turn in episode]
         groups = [f"{context.iteration}/{place}" for (place, _, _), episode in zip(branches, episodes, strict=True) for _ in episode]
         trajectories = [f"{context.iteration}/{place}/{b}" for (place, _, b), episode in zip(branches, episodes, strict=True) for _ in episode]

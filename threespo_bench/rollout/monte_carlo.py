@@ -6,7 +6,6 @@ their end. They are charged to the budget and are not learned from (VinePPO, arX
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from threespo_bench.contracts.environment import Task
 from threespo_bench.contracts.sampler import RolloutContext, Sampler
 from threespo_bench.errors import UsageError
 from threespo_bench.rollout.batching import make_batch
+from threespo_bench.rollout.concurrency import together
 from threespo_bench.rollout.episode import Episode, EpisodeState, PlayedTurn
 from threespo_bench.rollout.forking import fork
 from threespo_bench.rollout.playing import begin, play, play_turn
@@ -98,7 +98,7 @@ class MonteCarloSampler(Sampler):
         """One batch: the turns of all episodes, trajectory by trajectory."""
         assert isinstance(algorithm, MonteCarloAlgorithm)
         branches = [(place, task, branch) for place, task in enumerate(context.tasks) for branch in range(self.episodes_per_task)]
-        episodes = await asyncio.gather(*(_play(context, place, task, branch) for place, task, branch in branches))
+        episodes = await together(_play(context, place, task, branch) for place, task, branch in branches)
         before = context.budget.spent.env_steps
         estimates, distinct = await self._estimate(context, episodes, [algorithm.cuts(episode.turns) for episode in episodes])
         self._note(estimates, distinct, steps=context.budget.spent.env_steps - before)
@@ -125,7 +125,7 @@ class MonteCarloSampler(Sampler):
                 if key not in points:
                     points[key] = _fork_point(context, episode, cut)
         runs = [(point, number) for point in points.values() for number in range(self.continuations)]
-        returns = await asyncio.gather(*(_continue(context, point, number) for point, number in runs))
+        returns = await together(_continue(context, point, number) for point, number in runs)
         of_state: dict[object, list[float]] = {key: [] for key in points}
         for key, start in zip(points, range(0, len(runs), self.continuations), strict=True):
             of_state[key] = returns[start : start + self.continuations]

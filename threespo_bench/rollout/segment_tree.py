@@ -6,7 +6,6 @@ episode on the last level. A leaf is worth its return, a state the mean of its c
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from threespo_bench.contracts.algorithm import Algorithm
 from threespo_bench.contracts.environment import Task
 from threespo_bench.contracts.sampler import RolloutContext, Sampler
 from threespo_bench.rollout.batching import make_batch
+from threespo_bench.rollout.concurrency import together
 from threespo_bench.rollout.episode import Episode, EpisodeState, PlayedTurn
 from threespo_bench.rollout.forking import fork
 from threespo_bench.rollout.playing import begin, play_turn
@@ -63,7 +63,7 @@ class SegmentTreeSampler(Sampler):
 
     async def collect(self, context: RolloutContext, algorithm: Algorithm) -> AsyncIterator[TurnBatch]:
         """One batch: the edges of all trees, depth first."""
-        roots = await asyncio.gather(*(self._tree(context, place, task) for place, task in enumerate(context.tasks)))
+        roots = await together(self._tree(context, place, task) for place, task in enumerate(context.tasks))
         edges = [edge for root in roots for edge in root.edges()]
         self._note(roots, [child for _, child in edges])
         yield _batch(edges)
@@ -88,7 +88,7 @@ class SegmentTreeSampler(Sampler):
     async def _expand(self, context: RolloutContext, node_id: str, turns: tuple[PlayedTurn, ...], state: EpisodeState, collected: float, level: int) -> Node:
         """The inner node at ``state`` with all that grows from it. ``collected`` is the reward on the way to it."""
         branches = range(self.branch_factors[level])
-        children = await asyncio.gather(*(self._grow(context, f"{node_id}/{i}", state, collected, level) for i in branches))
+        children = await together(self._grow(context, f"{node_id}/{i}", state, collected, level) for i in branches)
         value, success = (sum(amounts) / len(children) for amounts in zip(*((child.value, child.success) for child in children), strict=True))
         return Node(node_id, turns, tuple(children), value, success)
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +22,13 @@ from threespo_bench.contracts.algorithm import Algorithm
 from threespo_bench.contracts.environment import Task
 from threespo_bench.contracts.sampler import RolloutContext, Sampler
 from threespo_bench.rollout.batching import make_batch
+from threespo_bench.rollout.concurrency import stop, together
 from threespo_bench.rollout.episode import PlayedTurn
 from threespo_bench.rollout.playing import begin, play, play_turn
 from threespo_bench.turns import TurnBatch
 
 COLLECTIONS = ("batch", "first_completed")
 UNFINISHED = ("drop", "finish")
-
-Result = TypeVar("Result")
 
 
 class StreamAlgorithm(Algorithm):
@@ -129,7 +128,7 @@ class Dispatcher:
                 return await play(self._context, await begin(self._context, task), seed_of)
 
         version = self._context.engine.version
-        attempts = await _together([attempt(task, branch) for task in tasks for branch in range(rollouts)])
+        attempts = await together([attempt(task, branch) for task in tasks for branch in range(rollouts)])
         for place, task in enumerate(tasks):
             own = attempts[place * rollouts : (place + 1) * rollouts]
             self._algorithm.initialise(task.key, sum(turns[-1].success for turns in own), rollouts, version)
@@ -138,7 +137,7 @@ class Dispatcher:
     async def batch(self, count: int) -> None:
         """Dispatch ``count`` rollouts and wait for all of them."""
         self.completed = [self._dispatch(slot) for slot in range(count)]
-        await _together([self._play(request) for request in self.completed])
+        await together([self._play(request) for request in self.completed])
 
     async def first_completed(self, count: int, slots: int, drop: bool) -> None:
         """Keep ``slots`` rollouts in flight until ``count`` have ended; those that end in the same round all count."""
@@ -163,7 +162,7 @@ class Dispatcher:
                 elif drop:
                     break
         finally:
-            await _stop(running)
+            await stop(running)
         self.dropped = list(running.values())
 
     def turns(self) -> TurnBatch:
@@ -264,22 +263,6 @@ class SingleStreamSampler(Sampler):
                 busy[request.slot] += len(request.turns)
         self._seen["capacity"] += slots * max(busy.values())
         self._seen["batches"] += 1
-
-
-async def _together(coroutines: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """The results of all; the first error ends the others."""
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        await _stop(tasks)
-
-
-async def _stop(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel what still runs, and wait until it has ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _raise_first(ended: Sequence[asyncio.Task[Any]]) -> None:
