@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from threespo_bench.contracts.environment import Message, PromptContext
 from threespo_envs.alfred.memory import TASK_MARK, Memory, Wish, kind_of, read, read_wish
-from threespo_envs.alfred.vocabulary import split_words
 from threespo_envs.templates import Template, of_template
+from threespo_envs.words import split_words
 
 _LONGEST_COMMAND = 8
 _LONGEST_TEXT = 24

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
 from threespo_envs.alfred import text
-
-_WORD = re.compile(r"[a-z]+(?:'[a-z]+)?|\d+|[^\sa-z\d]")
-
-
-def split_words(sample: str) -> list[str]:
-    """The words of a text, in lower case: letters (with an apostrophe inside), numbers, and every other mark by itself."""
-    return _WORD.findall(sample.lower())
-
+from threespo_envs.words import split_words
 
 PLACES = split_words(
     "armchair bathtubbasin bed cabinet cart coffeemachine coffeetable countertop desk diningtable drawer dresser fridge garbagecan "

@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 from threespo_bench.contracts.environment import Observation
-from threespo_envs.alfred.vocabulary import split_words
 from threespo_envs.webshop.memory import read
 from threespo_envs.webshop.pages import BACK_TO_SEARCH, BUY, NEXT, PREVIOUS, SUB_PAGES, label_of
 from threespo_envs.webshop.shop import read_command
+from threespo_envs.words import split_words
 
 BUTTONS = {
     "back": label_of(BACK_TO_SEARCH),

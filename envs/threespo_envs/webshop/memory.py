@@ -12,11 +12,11 @@ from math import inf
 from typing import NamedTuple
 
 from threespo_bench.contracts.environment import Observation, PromptContext
-from threespo_envs.alfred.vocabulary import split_words
 from threespo_envs.webshop import pages
 from threespo_envs.webshop.analysis import terms
 from threespo_envs.webshop.pages import BACK_TO_SEARCH, BUY, INSTRUCTION, NEXT, NO_RATING, PREVIOUS, SEPARATOR, SUB_PAGES, label_of
 from threespo_envs.webshop.shop import read_command
+from threespo_envs.words import split_words
 
 _COUNT = re.compile(r"^Page (\d+) \(Total results: (\d+)\)$")
 _PRICE = re.compile(r"\$(\d+(?:\.\d+)?)")

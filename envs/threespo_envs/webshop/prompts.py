@@ -10,12 +10,12 @@ from __future__ import annotations
 from math import ceil, inf
 
 from threespo_bench.contracts.environment import Message, Observation, PromptContext
-from threespo_envs.alfred.vocabulary import split_words
 from threespo_envs.templates import Template, of_template
 from threespo_envs.webshop import pages
 from threespo_envs.webshop.commands import BUTTONS, shorten
 from threespo_envs.webshop.memory import Listed, Memory, has_word, read, words_of
 from threespo_envs.webshop.pages import INSTRUCTION, SEPARATOR, SUB_PAGES, label_of
+from threespo_envs.words import split_words
 
 _LONGEST_TITLE = 16
 _LONGEST_QUERY = 16

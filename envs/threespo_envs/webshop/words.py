@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from threespo_envs.alfred.vocabulary import split_words
+from threespo_envs.words import split_words
 
 PRICES = range(5, 100)
 """Whole dollars."""

@@ -11,10 +11,11 @@ import pytest
 from threespo_bench.contracts.environment import Observation, PromptContext, Task, Turn
 from threespo_envs.alfred.game import Game
 from threespo_envs.alfred.prompts import render
-from threespo_envs.alfred.vocabulary import PLACES, THINGS, split_words, vocabulary
+from threespo_envs.alfred.vocabulary import PLACES, THINGS, vocabulary
 from threespo_envs.alfred.world import World
 from threespo_envs.household import rooms
 from threespo_envs.household.generator import Shape, household_game
+from threespo_envs.words import split_words
 
 
 def words_of_a_walk(game: Game, seed: int, turns: int) -> set[str]:

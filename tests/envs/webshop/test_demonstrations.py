@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from threespo_envs.alfred.vocabulary import split_words
 from threespo_envs.webshop.demonstrations import SPLIT, demonstrations
 from threespo_envs.webshop.environment import WebShopConfig, WebShopEnvironment
 from threespo_envs.webshop.prompts import COMPACT_WORDS
 from threespo_envs.webshop.words import vocabulary
+from threespo_envs.words import split_words
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from hashlib import blake2b
 import pytest
 
 from threespo_bench.errors import UsageError
-from threespo_envs.alfred.vocabulary import split_words
 from threespo_envs.webshop import words
 from threespo_envs.webshop.generator import generated_products
 from threespo_envs.webshop.goals import make_goals
 from threespo_envs.webshop.reward import score
+from threespo_envs.words import split_words
 
 _DIGEST = """
 from hashlib import blake2b

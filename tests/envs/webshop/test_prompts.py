@@ -9,12 +9,12 @@ import pytest
 from tests.envs.webshop.catalogue import visit
 from threespo_bench.contracts.environment import Observation, PromptContext, Task, Turn
 from threespo_bench.errors import UsageError
-from threespo_envs.alfred.vocabulary import split_words
 from threespo_envs.webshop.commands import shorten
 from threespo_envs.webshop.environment import WebShopConfig, WebShopEnvironment
 from threespo_envs.webshop.expert import Searcher
 from threespo_envs.webshop.prompts import COMPACT_WORDS, LONGEST_PROMPT, TEMPLATES, render
 from threespo_envs.webshop.words import vocabulary
+from threespo_envs.words import split_words
 
 TASK = Task("webshop/test/00000", "fashion", "test")
 WISH = "find waterproof hiking jackets with breathable cotton . with color red , size large . under 40"
