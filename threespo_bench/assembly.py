@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil, prod
@@ -17,13 +17,14 @@ from threespo_bench.contracts.algorithm import Algorithm
 from threespo_bench.contracts.engine import Engine
 from threespo_bench.contracts.environment import Environment, Task
 from threespo_bench.contracts.rollout import ROLLOUT_CAPABILITIES, Rollout
-from threespo_bench.errors import DataError, UsageError
+from threespo_bench.errors import BenchError, DataError, EngineError, UsageError
 from threespo_bench.host import PluginHost
 from threespo_bench.rollout.environment_workers import start_workers
 from threespo_bench.seeding import Streams
 from threespo_bench.store import free_run_path
 from threespo_bench.tasks import TaskStream
 from threespo_bench.training import TrainingRun
+from threespo_bench.vocabulary import unknown_words
 
 HOST_CAPABILITIES = frozenset({"restore"})
 """What every environment has because the host does it where the environment does not: going back, by replaying the actions."""
@@ -58,18 +59,26 @@ def build(config: RunConfig, host: PluginHost) -> TrainingRun:
 
 @dataclass
 class Parts:
-    """The parts of a run that cost little, checked; the engine is not constructed yet."""
+    """The parts of a run that cost little, checked; the engine is not constructed yet. ``model`` is the folder of the starting weights."""
 
     algorithm: Algorithm
     environment: Environment
     engine_class: type[Engine]
     rollout: Rollout
+    model: Path
     training_tasks: Sequence[Task]
     evaluation_tasks: Sequence[Task]
 
 
-def load_parts(config: RunConfig, host: PluginHost) -> Parts:
-    """Load and construct all but the engine, and check that the parts fit. Raises UsageError or DataError."""
+def load_parts(config: RunConfig, host: PluginHost, lacking: Callable[[BenchError], None] | None = None) -> Parts:
+    """Load and construct all but the engine, and check that the parts fit.
+
+    Args:
+        lacking: told what engine and rollout lack on this machine, instead of an error.
+
+    Raises:
+        UsageError: parts that do not fit. DataError, EngineError: what they need is not here.
+    """
     algorithm: Algorithm = _load(host, "algorithms", config.algorithm.name)(config.algorithm.options)
     environment_class: type[Environment] = _load(host, "environments", config.env.name)
     engine_class: type[Engine] = _load(host, "engines", config.engine.name)
@@ -78,28 +87,51 @@ def load_parts(config: RunConfig, host: PluginHost) -> Parts:
     _check_needs(config, algorithm, engine_class)
     _check_rollout(config, algorithm, engine_class, rollout)
     _check_anchor(config, environment)
-    engine_class.check(config.engine.options, Path(model_path(config, host)).expanduser(), rollout)
+    model = Path(model_path(config, host)).expanduser()
+    try:
+        engine_class.check(config.engine.options, model, rollout)
+    except (DataError, EngineError) as error:
+        if lacking is None:
+            raise
+        lacking(error)
     training = _tasks(environment, config.train_split, config.env.name)
     evaluation = _tasks(environment, config.evaluation.split, config.env.name)
-    return Parts(algorithm, environment, engine_class, rollout, training, list(islice(evaluation, config.evaluation.episodes)))
+    return Parts(algorithm, environment, engine_class, rollout, model, training, list(islice(evaluation, config.evaluation.episodes)))
+
+
+def inspect(config: RunConfig, host: PluginHost) -> tuple[Parts | None, list[BenchError]]:
+    """The parts of a run, and what is lacking here to carry it out; no parts where even the environment's data is. Raises UsageError or PluginError."""
+    lacking: list[BenchError] = []
+    try:
+        parts = load_parts(config, host, lacking.append)
+    except (DataError, EngineError) as error:
+        return None, [*lacking, error]
+    if config.model.path is not None and not parts.model.is_dir() and not any(isinstance(error, DataError) for error in lacking):
+        fix = "model.path= takes a local Hugging Face folder, model= a name that threespo-bench list shows"
+        lacking.append(DataError(f"there is no model folder {parts.model}", fix=fix))
+    return parts, lacking
 
 
 def dry_run(config: RunConfig, host: PluginHost) -> dict[str, Any]:
-    """What a run would be, as plain data: everything but the engine is built, nothing is written. Raises as :func:`build`.
+    """What a run would be, as plain data: everything but the engine is built, nothing is written.
 
-    ``iterations_at_least`` is None where nothing is known before.
+    ``lacking`` are the errors with which the run would end on this machine before it starts. Numbers that are not known, also because of them, are None.
+
+    Raises:
+        UsageError, PluginError: no machine could carry it out.
     """
-    parts = load_parts(config, host)
+    parts, lacking = inspect(config, host)
     model = Path(model_path(config, host)).expanduser()
     return {
         "run": free_run_path(Path(config.out), config.experiment, run_name(host, config)).as_posix(),
         "config": to_plain(config),
-        "training_tasks": len(parts.training_tasks),
-        "evaluation_tasks": len(parts.evaluation_tasks),
+        "training_tasks": None if parts is None else len(parts.training_tasks),
+        "evaluation_tasks": None if parts is None else len(parts.evaluation_tasks),
         "model": str(model),
         "parameters": parameter_count(model),
-        "iterations_at_least": _fewest_iterations(config, parts),
-        "warnings": warnings(config, parts),
+        "iterations_at_least": None if parts is None else _fewest_iterations(config, parts),
+        "warnings": [] if parts is None else warnings(config, parts),
+        "lacking": lacking,
     }
 
 
@@ -151,7 +183,9 @@ def warnings(config: RunConfig, parts: Parts | TrainingRun) -> list[str]:
         found.append(f"evaluation.episodes={config.evaluation.episodes}, but the split {config.evaluation.split} has only {have} tasks: all are used")
     if config.evaluation.split == config.train_split:
         found.append(f"evaluation.split={config.evaluation.split} is also the training split: success is not measured on held-out tasks")
-    return found + parts.algorithm.warnings()
+    model = parts.model if isinstance(parts, Parts) else Path(parts.engine.model)
+    unknown = unknown_words(model, parts.environment, parts.evaluation_tasks[0], config.rollout.options.max_turns or parts.environment.max_turns)
+    return found + [unknown] * bool(unknown) + parts.algorithm.warnings()
 
 
 def _load(host: PluginHost, kind: str, name: str) -> Any:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from threespo_bench.contracts.entries import Entry
+from threespo_bench.contracts.entries import Entry, ModelEntry
 from threespo_bench.errors import suggest
 from threespo_bench.hookspecs import PROJECT
 
@@ -45,6 +45,8 @@ def check_entry(entry: Any, expected: type[Entry], taken: Collection[str]) -> st
     if not isinstance(entry, expected):
         return f"{entry!r} is not of type {expected.__name__}"
     fields = {"name": entry.name, "target": entry.target, "summary": entry.summary, "defaults": entry.defaults, "extra": entry.extra}
+    if isinstance(entry, ModelEntry):
+        fields["env"] = entry.env
     for field, value in fields.items():
         if not isinstance(value, str):
             return f"the {field} of entry {entry.name!r} is {value!r}, not a string"

@@ -83,11 +83,16 @@ def resume(
             if extended:
                 raise UsageError(f"the run has already spent more than the new budget: {_spent_text(spent, config.budget)}")
         config.out, config.experiment = str(store.path.parent.parent), store.path.parent.name  # the folder may have been moved
+        skipped: list[str] = []
+        checkpoint = store.checkpoints.newest(skipped.append)
+        if checkpoint is not None:
+            host.find("engines", config.engine.name).load().check_checkpoint(config.engine.options, checkpoint.folder / "learner")
         training = build(config, host)
         try:
             session = _Session(training, store, host, progress or NoProgress())
+            for line in skipped:
+                session.say(line)
             description = _continued(read_manifest(store.path), manifests.describe(training, host), session.say)
-            checkpoint = store.checkpoints.newest(session.say)
             store.update_status(state="running", pid=os.getpid(), error=None, fix="", ended=None)
             if parent_tracker_run:
                 store.update_status(parent_tracker_run=parent_tracker_run)

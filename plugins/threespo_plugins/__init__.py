@@ -48,12 +48,14 @@ def threespo_models() -> list[ModelEntry]:
             target="threespo_plugins.models.household_tiny:path",
             summary="a small word-level Qwen2 model warm-started on households; ships with the package",
             aliases=("household-tiny",),
+            env="household",
         ),
         ModelEntry(
             name="webshop_tiny",
             target="threespo_plugins.models.webshop_tiny:path",
             summary="a small word-level Qwen2 model warm-started in a generated shop; ships with the package",
             aliases=("webshop-tiny",),
+            env="webshop",
         ),
         ModelEntry(
             name="smollm2",

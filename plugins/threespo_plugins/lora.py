@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from threespo_bench.errors import DataError, EngineError
-from threespo_plugins.serving.models import check_adapter
+from threespo_plugins.model_folder import check_adapter
+from threespo_plugins.weights import first_line, loading
 
 _TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
@@ -39,7 +40,7 @@ def merge_adapter(adapter: Path, base: str | None, out: Path, *, refuse_unchange
         Whether the adapter changes anything.
 
     Raises:
-        DataError: adapter or base cannot be read, the adapter's lora_alpha is 0, or it changes nothing.
+        DataError: adapter or base cannot be read, the base lacks weights, the adapter's lora_alpha is 0, or it changes nothing.
         EngineError: the sum does not compute what base and adapter compute, or what was written is not the sum.
     """
     if scale_is_lost(adapter):
@@ -54,6 +55,8 @@ def merge_adapter(adapter: Path, base: str | None, out: Path, *, refuse_unchange
     transformers_logging.disable_progress_bar()
     base_folder = _base_folder(adapter, base)
     dtype = _dtype(base_folder)
+    if missing := loading(base_folder).missing:
+        raise DataError(f"the base of the adapter, {base_folder}, lacks {len(missing)} of its weights, first {missing[0]}", fix="copy or fetch the base again")
     before = _load(base_folder).state_dict()
     combined = _with_adapter(adapter, base_folder)
     with torch.no_grad():
@@ -124,7 +127,7 @@ def _dtype(folder: Path) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     except (ValueError, OSError, KeyError) as error:
-        raise DataError(f"model folder {folder}: config.json cannot be used: {_line(error)}") from error
+        raise DataError(f"model folder {folder}: config.json cannot be used: {first_line(error)}") from error
     return config.dtype if config.dtype in (torch.bfloat16, torch.float16) else torch.float32
 
 
@@ -135,7 +138,7 @@ def _load(folder: Path) -> Any:
     try:
         return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True).eval()
     except Exception as error:  # transformers raises whatever its parts raise
-        raise DataError(f"model folder {folder} cannot be loaded: {_line(error)}") from error
+        raise DataError(f"model folder {folder} cannot be loaded: {first_line(error)}") from error
 
 
 def _with_adapter(adapter: Path, base_folder: Path) -> Any:
@@ -148,7 +151,7 @@ def _with_adapter(adapter: Path, base_folder: Path) -> Any:
             return PeftModel.from_pretrained(model, str(adapter), is_trainable=False).float().eval()
     except Exception as error:  # peft raises whatever its parts raise
         raise DataError(
-            f"the adapter in {adapter} does not fit {base_folder}: {_line(error)}", fix="name the model that it was trained on: --base MODEL"
+            f"the adapter in {adapter} does not fit {base_folder}: {first_line(error)}", fix="name the model that it was trained on: --base MODEL"
         ) from error
 
 
@@ -158,8 +161,3 @@ def _copy_tokenizer(adapter: Path, base_folder: Path, out: Path) -> None:
     for name in _TOKENIZER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, out / name)
-
-
-def _line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[: 2 if lines[0].endswith(":") else 1]) if lines else type(error).__name__  # torch announces a list, and its first item says it

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import yaml
 
 from threespo_bench import __version__, errors
 from threespo_bench.cli.app import EXIT_CODES
+
+ROOT = Path(__file__).parents[2]
 
 
 def bench(*arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -105,7 +108,7 @@ def test_listing_takes_little_longer_than_python_itself() -> None:
         ("alfworld", ["env.games", "env.template", "by snapshots"]),
         ("embedded", ["engine.device", "offers", "reference"]),
         ("webshop", ["env.products", "env.reward", "by snapshots"]),
-        ("household-tiny", ["model=household_tiny"]),
+        ("household-tiny", ["model=household_tiny", "made for", "env=household"]),
         ("mlflow", ["tracker."]),
         ("run", ["budget.env_steps", "evaluation.episodes", "seed"]),
     ],
@@ -166,9 +169,9 @@ def test_click_refuses_with_2(arguments: list[str], words: str) -> None:
     assert words in done.stderr
 
 
-def test_a_dry_run_prints_the_configuration_and_starts_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_configuration_and_starts_nothing(tmp_path: Path, base: Path) -> None:
     model = tmp_path / "model"
-    model.mkdir()
+    model.symlink_to(base)
     done = bench("run", "--algo", "3spo", "--dry-run", "--seed", "4", f"model.path={model}", "budget.tokens=1e4", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     config = yaml.safe_load(done.stdout)
@@ -180,14 +183,44 @@ def test_a_dry_run_prints_the_configuration_and_starts_nothing(tmp_path: Path) -
 def test_a_dry_run_without_the_model_folder(tmp_path: Path) -> None:
     done = bench("run", "--algo", "grpo", "--dry-run", "model.path=gone", cwd=tmp_path)
     assert done.returncode == 4
-    assert "there is no model folder gone" in done.stderr
+    assert "cannot run here: " in done.stderr and "model folder gone" in done.stderr
 
 
-def test_doctor() -> None:
-    done = bench("doctor")
-    assert done.returncode == 0, done.stdout
-    for word in ("torch", "devices", "cpu", "threespo_algorithms", "everything is in order"):
-        assert word in done.stdout
+@pytest.mark.skipif(find_spec("verl") is not None, reason="verl is installed here")
+def test_a_dry_run_shows_the_plan_where_it_cannot_be_carried_out(tmp_path: Path) -> None:
+    done = bench("run", "--algo", "grpo", "--dry-run", "engine=verl", "engine.ranks=4", cwd=tmp_path)
+    assert done.returncode == 5
+    assert yaml.safe_load(done.stdout)["engine"]["options"]["ranks"] == 4
+    assert "training tasks" in done.stderr and "would run in runs/default/grpo-household-seed0" in done.stderr
+    assert "error: cannot run here: engine=verl needs verl" in done.stderr and "fix: make an environment" in done.stderr
+    recipe = ROOT / "recipes" / "alfworld_qwen2.5_1.5b.yaml"
+    done = bench("compare", str(recipe), "--dry-run", cwd=tmp_path, ALFWORLD_DATA="")
+    assert done.returncode == 5 and "gigpo-alfworld-seed2" in done.stdout and "18 to run" in done.stdout
+    assert "warning: also lacking here: no ALFWorld games" in done.stderr and "error: cannot run here: engine=verl needs verl" in done.stderr
+    done = bench("compare", "--algo", "grpo", "engine=verl", "--launcher", "slurm", "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0 and "3 to run" in done.stdout
+    assert "warning: not here, but perhaps where the runs go: engine=verl needs verl" in done.stderr
+    assert bench("run", "--algo", "grpo", "--dry-run", "engine=verl", "engine.ranks=0", cwd=tmp_path).returncode == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_comparison_s_dry_run_without_the_model_folder(tmp_path: Path) -> None:
+    done = bench("compare", "--algo", "grpo", "--dry-run", "model.path=gone", cwd=tmp_path)
+    assert done.returncode == 4 and "3 to run" in done.stdout
+    assert "cannot run here: " in done.stderr and "model folder gone" in done.stderr
+
+
+def test_the_environment_of_a_named_model(tmp_path: Path) -> None:
+    def environment(*arguments: str) -> str:
+        done = bench("run", "--algo", "grpo", "--dry-run", *arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return yaml.safe_load(done.stdout)["env"]["name"] + (" with a warning" if "unknown to it" in done.stderr else "")
+
+    assert environment("model=webshop-tiny") == "webshop"
+    assert environment("model=webshop-tiny", "--env", "household") == "household with a warning"
+    assert environment() == "household"
+    done = bench("compare", "--algo", "grpo", "--algo", "rloo", "model=webshop-tiny", "--dry-run", cwd=tmp_path)
+    assert "rloo-webshop-seed2" in done.stdout and "runs/grpo-rloo-webshop" in done.stderr
 
 
 def test_an_unexpected_failure_writes_its_traceback_to_a_file(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def run(started: Path, tmp_path: Path) -> Path:
         actor = checkpoint / "learner" / "actor"
         (actor / "huggingface").mkdir(parents=True)
         (actor / "model_world_size_2_rank_0.pt").write_bytes(b"shard")
+        (actor.parent / "actor.json").write_text(json.dumps({"version": 7, "ranks": 2}))
         write_state(checkpoint, "loop", {"policy_version": 7}, "test")
         write_state(checkpoint, "algorithm", algorithm.state_dict(), "test")
 
@@ -95,13 +96,56 @@ def test_weights_that_are_those_of_the_start_are_refused(bench: Run, base: Path,
     assert code == 0 and "not compared" not in err, err
 
 
-def test_an_output_layer_that_only_one_of_them_names_says_nothing(bench: Run, base: Path, run: Path, tmp_path: Path, merges_to) -> None:
+def edit(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    """Change the weights of a folder; the tensors of its one file by name."""
     from safetensors.torch import load_file, save_file
 
-    file = write_model(base, tmp_path / "same") / "model.safetensors"
-    save_file(load_file(file) | {"another.weight": torch.ones(2)}, file, metadata={"format": "pt"})
-    merges_to(tmp_path / "same")
-    assert bench("merge", run, tmp_path / "merged")[0] == 4
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file({name: tensor.clone() for name, tensor in tensors.items()}, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+EMBEDDING, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
+
+
+@pytest.mark.parametrize("where", ["merged", "base"])
+def test_weights_that_only_one_has_and_that_say_nothing(bench: Run, base: Path, started: Path, run: Path, tmp_path: Path, merges_to, where: str) -> None:
+    """A tied output layer that is written or not, and weights that no model of the architecture loads."""
+    merges_to(write_model(base, tmp_path / "same"))
+    folder = tmp_path / "same" if where == "merged" else started
+    edit(folder, lambda tensors: tensors.update({OUTPUT: tensors[EMBEDDING], "mtp.weight": torch.ones(2)}))
+    code, _, err = bench("merge", run, tmp_path / "merged")
+    assert code == 4 and "those that the run started from" in err
+
+
+def untie(folder: Path) -> None:
+    """An output layer of its own, with other weights than the embedding."""
+    edit(folder, lambda tensors: tensors.update({OUTPUT: tensors[EMBEDDING] + 1}))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+
+
+@pytest.mark.parametrize("where", ["merged", "base"])
+def test_an_output_layer_that_only_one_has_makes_another_model(bench: Run, base: Path, started: Path, run: Path, tmp_path: Path, merges_to, where: str) -> None:
+    merges_to(write_model(base, tmp_path / "same"))
+    untie(tmp_path / "same" if where == "merged" else started)
+    code, _, err = bench("merge", run, tmp_path / "merged")
+    assert code == 0 and "not compared" not in err, err
+
+
+def test_a_merged_model_that_lacks_weights_is_refused(bench: Run, base: Path, run: Path, tmp_path: Path, merges_to) -> None:
+    merges_to(write_model(base, tmp_path / "other", 1.05))
+    edit(tmp_path / "other", lambda tensors: tensors.pop("model.norm.weight"))
+    code, _, err = bench("merge", run, tmp_path / "merged")
+    assert code == 5 and "lacks 1 of its weights, first model.norm.weight" in err
+    assert not (tmp_path / "merged").exists()
+
+
+def test_weights_under_other_names_are_not_compared(bench: Run, base: Path, started: Path, run: Path, tmp_path: Path, merges_to) -> None:
+    merges_to(write_model(base, tmp_path / "other", 1.05))
+    edit(started, lambda tensors: [tensors.update({f"base.{name}": tensors.pop(name)}) for name in list(tensors)])
+    code, _, err = bench("merge", run, tmp_path / "merged")
+    assert code == 0 and "warning: not compared" in err and "no weights of the same names" in err
 
 
 def test_starting_weights_that_are_gone(bench: Run, base: Path, started: Path, run: Path, tmp_path: Path, merges_to) -> None:
@@ -117,6 +161,23 @@ def test_shards_of_no_run(bench: Run, base: Path, run: Path, tmp_path: Path, mer
     merges_to(write_model(base, tmp_path / "same"))
     code, _, err = bench("merge", moved, tmp_path / "merged")
     assert code == 0 and "not compared with what it was trained from" in err and "no run folder" in err
+
+
+@pytest.mark.parametrize("command", ["eval", "play"])
+def test_another_number_of_ranks_is_refused_before_the_engine_starts(bench: Run, run: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.setattr("threespo_bench.policies.settings.find_spec", lambda name: object())  # as if verl were installed
+    monkeypatch.setattr("threespo_bench.policies.opened.open_environment", lambda *arguments: pytest.fail("something was started"))
+    code, _, err = bench(command, run, "engine.ranks=3")
+    assert code == 6 and "was written by 2 ranks, and there are 3 now" in err and "engine.ranks x engine.nodes = 2" in err
+    assert len(err.splitlines()) == 2
+
+
+def test_a_run_resumed_with_another_number_of_ranks(bench: Run, run: Path) -> None:
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["engine"]["options"]["ranks"] = 3
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    code, _, err = bench("run", "--resume", run)
+    assert code == 6 and "was written by 2 ranks, and there are 3 now" in err and "engine.ranks x engine.nodes = 2" in err
 
 
 @pytest.mark.skipif(find_spec("verl") is not None, reason="verl is installed here, so the run's own engine plays")

@@ -14,6 +14,7 @@ from tests.docs.pages import PAGES, ROOT, Command, anchors, blocks, commands, li
 from threespo_bench import errors
 from threespo_bench.cli.app import EXIT_CODES, cli, run_cli
 from threespo_bench.host import KINDS, PluginHost
+from threespo_plugins.models import household_tiny
 
 README = ROOT / "README.md"
 COMMANDS = [command for page in PAGES for command in commands(page)]
@@ -52,11 +53,10 @@ def plannable() -> list[Command]:
 @pytest.mark.parametrize("command", plannable(), ids=lambda command: command.text)
 def test_a_run_or_comparison_can_be_planned(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my-model").mkdir()
+    (tmp_path / "my-model").symlink_to(household_tiny.path())
     (tmp_path / "experiment.yaml").write_text(blocks(ROOT / "docs" / "experiments.md", "yaml")[0], encoding="utf-8")
     words = [word for word in command.words if word != "--dry-run"]
-    model = [] if any(word.startswith("model") for word in words) else ["model.path=my-model"]  # the packaged one need not have been made
-    assert run_cli([words[0], "--dry-run", *words[1:], *model]) == 0, capsys.readouterr().err
+    assert run_cli([words[0], "--dry-run", *words[1:]]) == 0, capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 

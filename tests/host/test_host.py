@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from tests.toys import plugin, toy_host, toy_plugin
-from threespo_bench.contracts.entries import AlgorithmEntry
+from threespo_bench.contracts.entries import AlgorithmEntry, ModelEntry
 from threespo_bench.errors import PluginError, UsageError
 from threespo_bench.hookspecs import hookimpl
 from threespo_bench.host import KINDS, PluginHost
@@ -100,6 +100,12 @@ def test_entries_are_checked(entry: AlgorithmEntry, complaint: str) -> None:
     host = PluginHost.from_plugins([plugin(algorithms=[entry])])
     assert not host.algorithms
     assert complaint in host.failures[0].cause
+
+
+def test_the_environment_of_a_model_is_a_word() -> None:
+    host = PluginHost.from_plugins([plugin(models=[ModelEntry("a", "m:C", "s", env=None)])])  # type: ignore[arg-type]
+    assert not host.names("models")
+    assert "the env of entry 'a' is None, not a string" in host.failures[0].cause
 
 
 def test_an_answer_that_is_no_list_is_the_plugins_failure() -> None:

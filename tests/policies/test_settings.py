@@ -12,7 +12,7 @@ from threespo_bench.config.plain import to_plain
 from threespo_bench.errors import UsageError
 from threespo_bench.host import PluginHost
 from threespo_bench.policies.settings import configure
-from threespo_bench.policies.source import MODEL, RUN, Source
+from threespo_bench.policies.source import ADAPTER, MODEL, RUN, Source
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,11 @@ def test_another_environment_of_the_domain_is_prompted_alike(host: PluginHost, r
 def test_a_model_has_the_defaults(host: PluginHost) -> None:
     model = Source("household_tiny", MODEL, None)
     assert configure(model, host).env.name == "household"
+    shopper = Source("webshop_tiny", MODEL, None)
+    assert configure(shopper, host).env.name == configure(Source("webshop-tiny", MODEL, None), host).env.name == "webshop"
+    assert configure(Source("adapter", ADAPTER, Path("adapter"), base="webshop-tiny"), host).env.name == "webshop"
+    assert configure(Source("smollm2", MODEL, None), host).env.name == "household"
+    assert configure(shopper, host, "household").env.name == "household"
     assert configure(model, host, "alfworld", ["rollout.max_turns=50"]).rollout.options.max_turns == 50
     with pytest.raises(UsageError, match="nothing is trained"):
         configure(model, host, "", ["budget.env_steps=5"])

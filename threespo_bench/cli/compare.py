@@ -34,7 +34,7 @@ threespo-bench compare experiment.yaml --launcher slurm launcher.partition=gpu l
 
 @click.command("compare", epilog=_EPILOG)
 @click.option("--algo", "algorithms", multiple=True, metavar="NAME", help="An algorithm, or NAME@PRESET; give it several times.")
-@click.option("--env", "environments", multiple=True, metavar="NAME", help="An environment, by default household; can be given several times.")
+@click.option("--env", "environments", multiple=True, metavar="NAME", help="An environment, by default that of model=NAME, else household; repeatable.")
 @click.option("--seeds", metavar="SEEDS", help=f"0..4, or 0,3,5; by default {DEFAULT_SEEDS}. A seed is the unit of every statistic.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Runs at the same time, by default 1.")
 @click.option("--launcher", metavar="NAME", help="Where the runs are carried out: local (the default), ray, slurm; `info NAME` lists its options launcher.KEY.")
@@ -66,15 +66,16 @@ def command(
     words: tuple[str, ...],
 ) -> int:
     """Run several algorithms with the same seeds and budget, one after another or at once, then write the report. A failed run stops no other."""
-    asked = request(Options(algorithms, environments, seeds, budgets, out, experiment, baseline, jobs, (*settings, *words), launcher))
     host = load_host(context)
+    asked = request(Options(algorithms, environments, seeds, budgets, out, experiment, baseline, jobs, (*settings, *words), launcher), host)
     named = _baseline(asked, host)
     chosen, planned = asked.choose_launcher(host), asked.plan(host)
     at_once = _at_once(chosen, len(planned))
     if dry_run:
         from threespo_bench.cli.comparison_plan import show_plan
+        from threespo_bench.config.launcher import DEFAULT_LAUNCHER
 
-        show_plan(planned, host, retry=retry, jobs=at_once)
+        show_plan(planned, host, retry=retry, jobs=at_once, elsewhere=chosen.name != DEFAULT_LAUNCHER)
         return 0
     from threespo_bench.experiment import execute
 

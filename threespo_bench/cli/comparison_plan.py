@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from threespo_bench.cli.output import console, note, say, table, warn
 from threespo_bench.cli.progress import duration
-from threespo_bench.cli.run import limits
+from threespo_bench.cli.run import limits, refuse_what_is_lacking
+from threespo_bench.errors import BenchError, EngineError
 
 if TYPE_CHECKING:
     from threespo_bench.experiment_plan import PlannedRun, Step
@@ -27,12 +28,19 @@ _WORDS = {
 _TO_DO = ("run", "resume", "retry")
 
 
-def show_plan(planned: Sequence[PlannedRun], host: PluginHost, *, retry: bool, jobs: int) -> None:
-    """Build what costs little of every combination, so that mistakes show, and print the plan with what is left to do."""
+def show_plan(planned: Sequence[PlannedRun], host: PluginHost, *, retry: bool, jobs: int, elsewhere: bool = False) -> None:
+    """Build what costs little of every combination, so that mistakes show, and print the plan with what is left to do.
+
+    Args:
+        elsewhere: the runs are carried out on other machines, so that what this one lacks in programs and devices is no error.
+
+    Raises:
+        BenchError: the plan cannot be carried out; at the end, if only this machine is at fault.
+    """
     from threespo_bench.experiment_plan import experiment_folder, steps
     from threespo_bench.inspection.estimate import finished_runs
 
-    _check(planned, host)
+    lacking = _check(planned, host)
     folder = experiment_folder(planned[0].config)
     left = steps(planned, host, retry=retry)
     finished = finished_runs(Path(planned[0].config.out))
@@ -45,18 +53,28 @@ def show_plan(planned: Sequence[PlannedRun], host: PluginHost, *, retry: bool, j
     console().print(shown)
     say(_total(planned, left, times, jobs))
     note(f"{len(planned)} runs, in {folder}; nothing was started")
+    if elsewhere:
+        for error in lacking:
+            if isinstance(error, EngineError):
+                warn(f"not here, but perhaps where the runs go: {error}")
+        lacking = [error for error in lacking if not isinstance(error, EngineError)]
+    refuse_what_is_lacking(lacking)
 
 
-def _check(planned: Sequence[PlannedRun], host: PluginHost) -> None:
+def _check(planned: Sequence[PlannedRun], host: PluginHost) -> list[BenchError]:
+    """Warn about every combination once; returns what is lacking on this machine."""
     from threespo_bench import assembly
 
-    checked = set()
+    checked, lacking = set(), {}
     for run in planned:
         kind = (run.name.rpartition("-seed")[0], run.config.env.name)
         if kind not in checked:
             checked.add(kind)
-            for line in assembly.warnings(run.config, assembly.load_parts(run.config, host)):
+            parts, errors = assembly.inspect(run.config, host)
+            lacking.update({str(error): error for error in errors})
+            for line in [] if parts is None else assembly.warnings(run.config, parts):
                 warn(f"{run.name}: {line}")
+    return list(lacking.values())
 
 
 def _seconds(run: PlannedRun, step: Step, finished: Sequence) -> float | None:

@@ -63,8 +63,12 @@ class Request:
         return compose_launcher(self.launcher, host, jobs=self.jobs)
 
 
-def request(options: Options) -> Request:
-    """Put options and file together; what an option says wins. Raises UsageError."""
+def request(options: Options, host: PluginHost | None = None) -> Request:
+    """Put options and file together; what an option says wins. Raises UsageError.
+
+    Args:
+        host: knows which environment a model was made for, in case none is named.
+    """
     files, texts = _separate(options.words)
     launcher, overrides = _of_the_launcher(texts)
     if len(files) > 1:
@@ -73,7 +77,7 @@ def request(options: Options) -> Request:
         raise UsageError("no algorithm was named", fix="add --algo NAME (threespo-bench list shows them), or name an experiment file, e.g. experiment.yaml")
     seeds = read_seeds(options.seeds) if options.seeds is not None else []
     budget = budget_overrides(options.budgets)
-    asked = _with_file(options, files[0], overrides, seeds, budget) if files else _alone(options, overrides, seeds, budget)
+    asked = _with_file(options, files[0], overrides, seeds, budget, host) if files else _alone(options, overrides, seeds, budget, host)
     chosen = (f"launcher={options.launcher}",) if options.launcher is not None else ()
     return replace(asked, launcher=(*asked.launcher, *chosen, *launcher))
 
@@ -90,9 +94,9 @@ def _of_the_launcher(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     return own, [text for text in texts if text not in own]
 
 
-def _alone(options: Options, texts: Sequence[str], seeds: Sequence[int], budget: Sequence[str]) -> Request:
+def _alone(options: Options, texts: Sequence[str], seeds: Sequence[int], budget: Sequence[str], host: PluginHost | None) -> Request:
     common, own = scoped(texts, options.algorithms)
-    environments = options.environments or _default_environment()
+    environments = options.environments or _default_environment(common, host)
     return Request(
         variants=tuple(_variant(text, own) for text in dict.fromkeys(options.algorithms)),
         environments=tuple(environments),
@@ -105,7 +109,7 @@ def _alone(options: Options, texts: Sequence[str], seeds: Sequence[int], budget:
     )
 
 
-def _with_file(options: Options, path: Path, texts: Sequence[str], seeds: Sequence[int], budget: Sequence[str]) -> Request:
+def _with_file(options: Options, path: Path, texts: Sequence[str], seeds: Sequence[int], budget: Sequence[str], host: PluginHost | None) -> Request:
     from threespo_bench.experiment_file import read_experiment_file
 
     file = read_experiment_file(path)
@@ -115,7 +119,7 @@ def _with_file(options: Options, path: Path, texts: Sequence[str], seeds: Sequen
     last = {variant: [*common, *own.get(variant.algorithm, []), *(own.get(variant.label, []) if variant.label else [])] for variant in chosen}
     return Request(
         variants=tuple(replace(variant, last=(*variant.last, *last[variant])) for variant in chosen),
-        environments=options.environments or file.environments or _default_environment(),
+        environments=options.environments or file.environments or _default_environment([*file.overrides, *common], host),
         seeds=tuple(seeds) or file.seeds or tuple(read_seeds(DEFAULT_SEEDS)),
         overrides=(*(budget or file.budget), *file.overrides),
         out=options.out or file.out,
@@ -143,7 +147,7 @@ def _variant(text: str, own: Mapping[str, Sequence[str]]) -> Variant:
     return Variant(name, (*preset, *own.get(text, [])))
 
 
-def _default_environment() -> tuple[str]:
-    from threespo_bench.config.compose import default_names
+def _default_environment(overrides: Sequence[str], host: PluginHost | None) -> tuple[str]:
+    from threespo_bench.config.compose import default_environment, default_names
 
-    return (default_names()["env"],)
+    return (default_names()["env"] if host is None else default_environment(overrides, host),)

@@ -35,7 +35,7 @@ threespo-bench eval smollm2 --env alfworld --episodes 8 env.games=FOLDER env.tem
 @click.command("eval", epilog=_EPILOG)
 @click.argument("checkpoint", metavar="CHECKPOINT")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--env", default="", metavar="NAME", help="Environment; by default that of the run, else household.")
+@click.option("--env", default="", metavar="NAME", help="Environment; by default that of the run or of the named model, else household.")
 @click.option("--split", metavar="NAME", help="Split of the environment; eval_in_distribution and eval_out_of_distribution are understood.")
 @click.option("--seeds", default="123,456,789", show_default=True, metavar="SEEDS", help="Evaluation seeds, e.g. 0..2 or 123,456,789.")
 @click.option("--episodes", type=click.IntRange(min=1), metavar="N", help="The first N tasks of the split; by default evaluation.episodes, 128.")
@@ -63,6 +63,7 @@ def command(
     numbers = read_seeds(seeds)
     host = load_host(context)
     from threespo_bench.policies import evaluating, opened, settings, source
+    from threespo_bench.vocabulary import unknown_words
 
     found = source.find(checkpoint, host, base, warn)
     config = settings.configure(found, host, env, overrides, note)
@@ -75,6 +76,8 @@ def command(
     if len(tasks) < config.evaluation.episodes:
         note(f"the split {config.evaluation.split} has only {len(tasks)} tasks: all are played")
     with opened.open_policy(found, config, host, environment) as policy:
+        if unknown := unknown_words(Path(policy.engine.model), environment, tasks[0], policy.max_turns):
+            warn(unknown)
         with _progress(len(tasks) * len(numbers), quiet=no_progress) as ended:
             measured = evaluating.evaluate_seeds(policy, tasks, numbers, ended)
         _write(_about(policy, len(tasks), numbers), numbers, measured, _form(form, out), out)

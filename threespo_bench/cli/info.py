@@ -8,6 +8,7 @@ from typing import Any
 import rich_click as click
 
 from threespo_bench.cli.output import console, load_host, say, table
+from threespo_bench.contracts.entries import ModelEntry
 from threespo_bench.errors import UsageError, suggest
 from threespo_bench.host import KINDS, Contribution, PluginHost
 
@@ -50,6 +51,7 @@ def _refuse(host: PluginHost, name: str) -> None:
 
 def _print(contribution: Contribution, preset: str | None) -> None:
     entry, target = contribution.entry, contribution.load()
+    made_for = entry.env if isinstance(entry, ModelEntry) else ""
     facts = table("", "")
     facts.show_header = False
     rows = {
@@ -59,6 +61,7 @@ def _print(contribution: Contribution, preset: str | None) -> None:
         "from": f"{contribution.source.owner}, {entry.target}",
         "source": getattr(target, "source", ""),
         "notes": getattr(target, "notes", ""),
+        "made for": f"env={made_for}" if made_for else "",
         "tags": ", ".join(entry.tags),
         **_capabilities(target),
     }

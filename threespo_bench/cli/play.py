@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rich_click as click
@@ -33,7 +34,7 @@ threespo-bench play smollm2 --env alfworld --interactive env.games=FOLDER env.te
 @click.command("play", epilog=_EPILOG)
 @click.argument("checkpoint", metavar="CHECKPOINT")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--env", default="", metavar="NAME", help="Environment; by default that of the run, else household.")
+@click.option("--env", default="", metavar="NAME", help="Environment; by default that of the run or of the named model, else household.")
 @click.option("--split", metavar="NAME", help="Split of the environment, by default the one of evaluation.")
 @click.option("--task", "wanted", default="0", show_default=True, metavar="ID|N", help="A task's key, a part of it, or its place in the split, from 0.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the sampling noise.")
@@ -59,6 +60,7 @@ def command(
     host = load_host(context)
     from threespo_bench.policies import opened, settings, source
     from threespo_bench.policies.playing import Player
+    from threespo_bench.vocabulary import unknown_words
 
     found = source.find(checkpoint, host, base, warn)
     config = settings.configure(found, host, env, overrides, note)
@@ -71,6 +73,8 @@ def command(
     import asyncio
 
     with opened.open_policy(found, config, host, environment) as policy, asyncio.Runner() as loop:
+        if unknown := unknown_words(Path(policy.engine.model), environment, tasks[first], policy.max_turns):
+            warn(unknown)
         for task in tasks[first : first + episodes]:
             if not _play(Player(policy, task, seed, loop), task, ask):
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import rich_click as click
 
 from threespo_bench.cli.output import load_host, note, plain_yaml, say, show_error, warn
 from threespo_bench.cli.overrides import algorithm_and_preset
-from threespo_bench.errors import BenchError, DataError, UsageError
+from threespo_bench.errors import BenchError, UsageError
 
 if TYPE_CHECKING:
     from threespo_bench.budget import Limits
@@ -31,12 +32,12 @@ threespo-bench run --resume runs/default/3spo-household-seed0
 
 @click.command("run", epilog=_EPILOG)
 @click.option("--algo", metavar="NAME", help="Algorithm, or NAME@PRESET; `list` shows them.")
-@click.option("--env", metavar="NAME", help="Environment, by default household.")
+@click.option("--env", metavar="NAME", help="Environment, by default that of model=NAME, else household.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of every random draw, by default 0.")
 @click.option("--out", metavar="DIR", type=click.Path(file_okay=False), help="Folder for runs, by default runs.")
 @click.option("--experiment", metavar="NAME", help="Runs of one experiment share a folder, by default 'default'.")
 @click.option("--resume", metavar="RUN", type=click.Path(path_type=Path), help="Continue the run in this folder; only budget.* can be changed.")
-@click.option("--dry-run", is_flag=True, help="Check everything but the engine, print the resolved configuration, start nothing.")
+@click.option("--dry-run", is_flag=True, help="Check all but the engine's start, print the configuration, start nothing.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An override; the same as KEY=VALUE after the options.")
 @click.option("--no-progress", is_flag=True, help="Show messages only.")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
@@ -105,21 +106,27 @@ def _budget(texts: list[str]) -> dict[str, int | None]:
 
 
 def show_plan(config: RunConfig, host: PluginHost) -> None:
-    """Build all that costs little, so that mistakes show, and print what would be run."""
+    """Build all that costs little, so that mistakes show, and print what would be run. Raises a BenchError, at the end if only this machine is at fault."""
     from threespo_bench.assembly import dry_run
 
     shown = dry_run(config, host)
-    if not Path(shown["model"]).is_dir():
-        raise DataError(
-            f"there is no model folder {shown['model']}", fix="model.path= takes a local Hugging Face folder, model= a name that threespo-bench list shows"
-        )
     for line in shown["warnings"]:
         warn(line)
     say(plain_yaml(shown["config"]))
-    note(f"{shown['training_tasks']:,} training tasks, {shown['evaluation_tasks']:,} for evaluation; model in {shown['model']}")
+    if shown["training_tasks"] is not None:
+        note(f"{shown['training_tasks']:,} training tasks, {shown['evaluation_tasks']:,} for evaluation; model in {shown['model']}")
     if shown["iterations_at_least"]:
         note(f"at least {shown['iterations_at_least']:,} iterations")
     note(f"would run in {shown['run']}; nothing was started")
+    refuse_what_is_lacking(shown["lacking"])
+
+
+def refuse_what_is_lacking(lacking: Sequence[BenchError]) -> None:
+    """After a plan was shown: raise the first thing that is lacking here to carry it out, as the run itself would, and say the others before."""
+    for error in lacking[1:]:
+        warn(f"also lacking here: {error}")
+    for error in lacking[:1]:
+        raise type(error)(f"cannot run here: {error}", fix=error.fix)
 
 
 def finish(outcome: Outcome) -> int:

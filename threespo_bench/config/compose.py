@@ -29,6 +29,7 @@ from threespo_bench.config.names import CHOSEN_BY_OVERRIDE, Keys
 from threespo_bench.config.options import Option, describe, whole_number
 from threespo_bench.config.plain import COMPONENTS, build, run_settings, to_plain
 from threespo_bench.config.schema import Component, RunConfig
+from threespo_bench.contracts.entries import ModelEntry
 from threespo_bench.errors import PluginError, UsageError
 from threespo_bench.host import PluginHost
 
@@ -57,7 +58,7 @@ def compose(
     """The configuration of one run.
 
     Args:
-        algorithm, env: names or aliases; an empty ``env`` takes the default.
+        algorithm, env: names or aliases; an empty ``env`` takes :func:`default_environment`.
         overrides: ``key=value`` texts, the later wins.
         host: where names are looked up.
         seed, out, experiment: defaults for the keys of these names.
@@ -88,15 +89,29 @@ def default_names() -> dict[str, str]:
     return {key: str(value) for item in listed if isinstance(item, dict) for key, value in item.items()}
 
 
+def environment_of(model: str | None, host: PluginHost) -> str:
+    """The environment that a registered model was made for; empty if it does not say, or if nothing of that name is registered."""
+    entry = host.find("models", model).entry if model in host.names("models") else None
+    return entry.env if isinstance(entry, ModelEntry) else ""
+
+
+def default_environment(overrides: Sequence[str], host: PluginHost) -> str:
+    """The environment of a run that names none: that of its model, if the overrides choose one that says so, else the usual one."""
+    model: dict[str, str | None] = {}
+    for text in map(grammar.with_home, overrides):
+        key = grammar.split(text)[0]
+        if key in ("model", "model.name", "model.path"):
+            model["path" if key == "model.path" else "name"] = grammar.read(text).value
+    return environment_of(None if model.get("path") else model.get("name"), host) or default_names()["env"]
+
+
 def run_options(env: Defaults | None = None) -> list[Option]:
     """The options of a run that belong to no plugin."""
     return describe(run_settings(), "", OmegaConf.to_container(_run_schema(env)))
 
 
 def _choose(algorithm: str, env: str, texts: Sequence[str], host: PluginHost) -> _Chosen:
-    names = {**default_names(), "algorithm": algorithm}
-    if env:
-        names["env"] = env
+    names = {**default_names(), "algorithm": algorithm, "env": env or default_environment(texts, host)}
     chosen = _Chosen(names, {}, [])
     for text in map(grammar.with_home, texts):
         key, value = grammar.split(text)
@@ -207,7 +222,7 @@ def _to_run_config(config: DictConfig, names: Mapping[str, str], presets: Mappin
         if "???" in str(error) or "Missing mandatory" in str(error) or "missing" in str(error).lower():
             raise UsageError(f"{key} must be set", fix=f"add {key}=VALUE") from error
         raise UsageError(f"the configuration cannot be resolved: {str(error).splitlines()[0]}") from error
-    components = {section: Component(names[section], parts.pop(section), presets[section]) for section in COMPONENTS}
+    components: dict[str, Any] = {section: Component(names[section], parts.pop(section), presets[section]) for section in COMPONENTS}
     return RunConfig(**components, **parts)
 
 

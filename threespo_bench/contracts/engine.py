@@ -197,6 +197,13 @@ class Engine(ABC):
         if issubclass(rollout.target, RolloutServer):
             rollout.target.check(rollout.options, model)
 
+    @classmethod
+    def check_checkpoint(cls, config: Any, folder: Path) -> None:
+        """Before anything heavy starts: raises StorageError in one line if an engine with these options could not :meth:`Learner.load` this folder.
+
+        By default nothing is checked: loading it will tell.
+        """
+
     def prepare(self, needs: frozenset[str]) -> None:
         """Set up what an algorithm needs of :attr:`capabilities` (a critic, reserved tokens ...). Called once, before anything else.
 

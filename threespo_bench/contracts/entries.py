@@ -60,8 +60,15 @@ class RolloutEntry(Entry):
     """``target`` is a :class:`~threespo_bench.contracts.rollout.RolloutServer`."""
 
 
+@dataclass(frozen=True)
 class ModelEntry(Entry):
-    """``target`` is a function without arguments that returns the path of a Hugging Face folder."""
+    """``target`` is a function without arguments that returns the path of a Hugging Face folder.
+
+    Attributes:
+        env: the environment that the model was made for, which is then the default of commands that are given the model's name; empty for none.
+    """
+
+    env: str = ""
 
 
 class TrackerEntry(Entry):

@@ -10,9 +10,10 @@ from typing import Any
 from threespo_bench.config.overrides import read
 from threespo_bench.config.plain import COMPONENTS, flatten, from_plain, to_plain
 from threespo_bench.config.schema import RunConfig
+from threespo_bench.contracts.engine import Engine
 from threespo_bench.errors import DataError, UsageError, suggest
 from threespo_bench.host import PluginHost
-from threespo_bench.policies.source import RUN, SHARDING_ENGINE, Source, as_shards
+from threespo_bench.policies.source import MODEL, RUN, SHARDING_ENGINE, Source, as_shards
 from threespo_bench.store import read_config
 
 _PRESETS = frozenset(f"{section}.preset" for section in COMPONENTS)  # where the options began; a run keeps its own
@@ -26,11 +27,12 @@ def configure(source: Source, host: PluginHost, env: str = "", overrides: Sequen
     common ancestor: two environments of one domain are then prompted alike. A run of verl is played by the default engine where verl is not installed.
 
     Args:
-        env: an environment's name; empty for that of the run, or else the default. overrides: ``key=value``, the later wins.
+        env: an environment's name; empty for that of the run or of a registered model, or else the default. overrides: ``key=value``, the later wins.
         report: told if the run is played by another engine than it had.
 
     Raises:
         UsageError: an unknown name or key, or a value out of range. DataError: the saved configuration cannot be read.
+        StorageError: the run's engine cannot load the checkpoint with these options.
     """
     for text in overrides:
         head = read(text).key.partition(".")[0]
@@ -39,21 +41,31 @@ def configure(source: Source, host: PluginHost, env: str = "", overrides: Sequen
     if source.kind == RUN:
         assert source.path is not None
         return _of_run(source, host, env, overrides, report)
-    from threespo_bench.config.compose import compose
+    from threespo_bench.config.compose import compose, environment_of
 
+    env = env or environment_of(source.text if source.kind == MODEL else source.base, host)
     return compose(host.names("algorithms")[0], env, overrides, host)  # the algorithm is never asked for anything
 
 
 def _of_run(source: Source, host: PluginHost, env: str, overrides: Sequence[str], report: Callable[[str], None]) -> RunConfig:
     assert source.path is not None
     config = from_plain(read_config(source.path), host)
+    written_by = config.engine.name
     if config.engine.name == SHARDING_ENGINE and find_spec("verl") is None and as_shards(source) is not None:
         _change_engine(config, host)
         report(f"verl is not installed here: the checkpoint is merged, in bfloat16, and played with engine={config.engine.name}")
     if env and host.find("environments", env).name != config.env.name:
         _change_environment(config, host, env)
-    if not overrides:
-        return config
+    if overrides:
+        config = _changed(config, host, overrides)
+    if source.checkpoint is not None and config.engine.name == written_by:  # for another engine it is merged, and fits any options
+        engine: type[Engine] = host.find("engines", config.engine.name).load()
+        engine.check_checkpoint(config.engine.options, source.checkpoint.folder / "learner")
+    return config
+
+
+def _changed(config: RunConfig, host: PluginHost, overrides: Sequence[str]) -> RunConfig:
+    """The configuration with overrides of options that the run has."""
     data = to_plain(config)
     known = {key for key in flatten(data) if key not in COMPONENTS and key not in _PRESETS}
     for text in overrides:

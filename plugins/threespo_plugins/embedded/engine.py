@@ -10,6 +10,7 @@ from threespo_bench.contracts.engine import Engine
 from threespo_bench.contracts.rollout import ROLLOUT_CAPABILITIES, OwnSampling, Rollout, RolloutServer, ServedModel
 from threespo_bench.errors import DataError
 from threespo_plugins.embedded.config import EmbeddedConfig
+from threespo_plugins.model_folder import check_model_folder
 
 if TYPE_CHECKING:
     from threespo_plugins.embedded.served import ServedRollout
@@ -52,6 +53,12 @@ class EmbeddedEngine(Engine):
     def works_with(cls, rollout: Rollout) -> bool:
         """See :meth:`Engine.works_with`: its own sampling, and every rollout server."""
         return issubclass(rollout.target, (OwnSampling, RolloutServer))
+
+    @classmethod
+    def check(cls, config: EmbeddedConfig, model: Path, rollout: Rollout) -> None:
+        """See :meth:`Engine.check`: looks at the model's folder too."""
+        check_model_folder(model)
+        super().check(config, model, rollout)
 
     def prepare(self, needs: frozenset[str]) -> None:
         """See :meth:`Engine.prepare`. The critic takes memory, and value tokens change log-probabilities, so both are made on demand only."""

@@ -11,8 +11,7 @@ from transformers.utils import logging as transformers_logging
 
 from threespo_bench.errors import DataError, EngineError
 from threespo_plugins.embedded.forward import sliding_window
-
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
+from threespo_plugins.model_folder import check_tokenizer
 
 
 def load_model(folder: Path, device: torch.device) -> PreTrainedModel:
@@ -28,6 +27,8 @@ def load_model(folder: Path, device: torch.device) -> PreTrainedModel:
             f"model folder {folder}: config.json cannot be used: {_first_line(error)}", fix="use a causal language model that this transformers version knows"
         ) from error
     transformers_logging.disable_progress_bar()
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()  # what is missing is an error with one line, not a table
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             folder, config=config, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True, output_loading_info=True
@@ -37,9 +38,15 @@ def load_model(folder: Path, device: torch.device) -> PreTrainedModel:
             f"model folder {folder}: weights cannot be read: {_first_line(error)}", fix="the folder needs model.safetensors (save_pretrained writes it)"
         ) from error
     except (ValueError, RuntimeError, ImportError) as error:
-        raise DataError(f"model folder {folder}: {type(config).__name__[:-6]} cannot be loaded as a causal language model: {_first_line(error)}") from error
+        raise DataError(
+            f"model folder {folder}: {type(config).__name__[:-6]} cannot be loaded as a causal language model: {_first_line(error)}",
+            fix="use a causal language model that this transformers version knows, with the config.json that its weights were saved with",
+        ) from error
+    finally:
+        transformers_logging.set_verbosity(verbosity)
     if report["missing_keys"]:  # transformers would go on with random values
-        raise DataError(f"model folder {folder}: the weights lack {sorted(report['missing_keys'])[0]} ({len(report['missing_keys'])} tensors missing)")
+        missing = sorted(report["missing_keys"])
+        raise DataError(f"model folder {folder}: the weights lack {missing[0]} (missing in all: {len(missing)})", fix="copy or fetch the folder again")
     kinds = set(getattr(config.get_text_config(), "layer_types", None) or ())
     if model.get_output_embeddings() is None or getattr(model, "_is_stateful", False) or not kinds <= {"full_attention", "sliding_attention"}:
         raise EngineError(f"model folder {folder}: {type(model).__name__} is not supported", fix="use a causal language model whose layers all attend")
@@ -55,8 +62,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     _check_folder(folder)
     loader = PreTrainedTokenizerFast if (folder / "tokenizer.json").is_file() else AutoTokenizer
     advice = f"save one there: tokenizer.save_pretrained({str(folder)!r})"
-    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):  # AutoTokenizer would make an empty one
-        raise DataError(f"model folder {folder} has no tokenizer", fix=advice)
+    check_tokenizer(folder)
     try:
         tokenizer = loader.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # transformers raises whatever its tokenizer backends raise

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from threespo_bench.errors import EngineError, UsageError
+from threespo_bench.errors import DataError, EngineError, UsageError
 from threespo_plugins.embedded.config import EmbeddedConfig
 from threespo_plugins.embedded.forward import Forward
 from threespo_plugins.embedded.loading import context_limit, load_model, load_tokenizer, stop_ids
@@ -40,7 +40,10 @@ class Policy:
         self.unpublished = False
         embeddings = self.model.get_input_embeddings().num_embeddings
         if len(self.tokenizer) > embeddings:
-            raise EngineError(f"the tokenizer in {folder} has {len(self.tokenizer)} tokens, but the model embeds {embeddings}")
+            raise DataError(
+                f"the tokenizer in {folder} has {len(self.tokenizer)} tokens, but the model embeds {embeddings}",
+                fix="give the model the tokenizer that it was trained with",
+            )
 
     def allowed(self, logits: torch.Tensor) -> torch.Tensor:
         """(..., V) logits as sampling and log-probabilities see them: renormalised without the reserved tokens."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -16,9 +15,11 @@ from threespo_bench.devices import detect, environment_for, visible
 from threespo_bench.errors import EngineError, UsageError
 from threespo_bench.remote import carry_out
 from threespo_bench.remote_launcher import Ended, RemoteLauncher, explain
+from threespo_plugins.ray_address import check_ray_address
+from threespo_plugins.ray_cluster import check_ray_cluster
 
 _OWN_CLUSTER = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}  # the runs are what the machine is for; Ray's default gives way to all else
-_ANSWER_SECONDS = 15.0
+_START_CLUSTER = "start it: ray start --head; or leave launcher.address out to have one of the comparison's own"
 _OBJECT_STORE_BYTES = 100 * 1024**2  # nothing large is passed; Ray's own default is 30% of the memory
 
 
@@ -66,10 +67,12 @@ class RayLauncher(RemoteLauncher):
             monitor.say(f"runs wait until a node joins: {missing}")
 
     def _connect(self) -> None:
+        if self.config.address is not None:
+            check_ray_address(self.config.address, _START_CLUSTER)
+            check_ray_cluster(self.config.address, _START_CLUSTER)
         quiet = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
         try:
             if self.config.address is not None:
-                _answers(self.config.address)
                 ray.init(address=self.config.address, **quiet)
                 return
             for name, value in _OWN_CLUSTER.items():
@@ -79,7 +82,9 @@ class RayLauncher(RemoteLauncher):
             ray.init(address="local", include_dashboard=False, num_gpus=len(gpus), object_store_memory=_OBJECT_STORE_BYTES, **quiet)
         except Exception as error:
             where = f"the Ray cluster at {self.config.address} cannot be reached" if self.config.address else "Ray cannot be started on this machine"
-            raise EngineError(f"{where}: {explain(error)}", fix="ray status --address shows whether a cluster answers") from error
+            raise EngineError(
+                f"{where}: {explain(error)}", fix=_START_CLUSTER if self.config.address else "look at the logs in /tmp/ray/session_latest/logs"
+            ) from error
 
     def _missing(self) -> str:
         """What no node of the cluster has enough of for one run."""
@@ -121,13 +126,6 @@ class RayLauncher(RemoteLauncher):
     def close(self) -> None:
         """Disconnect, and end the cluster if it is our own."""
         ray.shutdown()
-
-
-def _answers(address: str) -> None:
-    """Ray itself tries for minutes. Raises OSError."""
-    host, _, port = address.rpartition(":")
-    if host:
-        socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
 
 
 def _carry_out(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from threespo_bench.contracts.rollout import ServerGone
 from threespo_bench.errors import EngineError
+from threespo_plugins.model_folder import vocabulary_size
 from threespo_plugins.serving.http import JsonClient, StatusError, served_model
-from threespo_plugins.serving.models import vocabulary_size
 from threespo_plugins.sglang_rollout import arguments, compatibility
 from threespo_plugins.sglang_rollout.config import SglangConfig
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from threespo_bench.errors import EngineError, StorageError
-from threespo_plugins.verl_engine.groups import Workers
-from threespo_plugins.verl_engine.policy import RemotePolicy
+
+if TYPE_CHECKING:
+    from threespo_plugins.verl_engine.groups import Workers
+    from threespo_plugins.verl_engine.policy import RemotePolicy
 
 ACTOR, CRITIC = "actor", "critic"
 """Folders of the shards, as verl calls them; the counters stand beside them, in ``actor.json`` and ``critic.json``."""
@@ -27,6 +29,23 @@ def save(folder: Path, name: str, workers: Workers, policy: RemotePolicy, state:
     (folder / f"{name}.json").write_text(json.dumps({**state, "ranks": workers.ranks}, indent=1))
 
 
+def check_ranks(folder: Path, name: str, ranks: int) -> dict[str, Any]:
+    """Require that so many ranks wrote the folder; returns the counters.
+
+    Raises:
+        StorageError: there are no counters, or it was another number of ranks.
+    """
+    try:
+        state = dict(json.loads((folder / f"{name}.json").read_text()))
+        written = state["ranks"]
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise StorageError(f"{folder} is not a usable checkpoint of the learner: {error}") from error
+    if written != ranks:
+        fix = f"go on with engine.ranks x engine.nodes = {written}; threespo-bench merge makes a model of it that any number of ranks can play"
+        raise StorageError(f"{folder} was written by {written} rank{'s' * (written != 1)}, and there are {ranks} now", fix=fix)
+    return state
+
+
 def load(folder: Path, name: str, workers: Workers, refreshed: bool = False) -> dict[str, Any]:
     """Put back weights, optimiser and reference policy; returns the counters.
 
@@ -36,15 +55,7 @@ def load(folder: Path, name: str, workers: Workers, refreshed: bool = False) -> 
     Raises:
         StorageError: the folder is not such a checkpoint of this model, or of another number of ranks.
     """
-    try:
-        state = json.loads((folder / f"{name}.json").read_text())
-    except (OSError, ValueError) as error:
-        raise StorageError(f"{folder} is not a usable checkpoint of the learner: {error}") from error
-    if state["ranks"] != workers.ranks:
-        raise StorageError(
-            f"{folder} was written by {state['ranks']} ranks, and there are {workers.ranks} now",
-            fix=f"resume with engine.ranks x engine.nodes = {state['ranks']}",
-        )
+    state = check_ranks(folder, name, workers.ranks)
     missing = [rank for rank in range(workers.ranks) for kind in ("model", "optim") if not _shard(folder / name, kind, rank, workers.ranks).is_file()]
     if missing:
         raise StorageError(f"{folder / name} lacks the shard of rank {missing[0]}", fix="all nodes must see one folder: put the runs on shared storage")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import socket
 import time
 import warnings
 from collections.abc import Iterator
@@ -15,13 +14,13 @@ import ray
 
 from threespo_bench.errors import EngineError
 from threespo_plugins.verl_engine.config import VerlConfig
+from threespo_plugins.verl_engine.requirements import START_CLUSTER
 
 _OBJECT_STORE_BYTES = 300_000_000
 COLOCATED = 2
 """Groups of workers, policy and critic, that share a rank's place; each place takes as many CPUs, which Ray only counts."""
 _ENGINES = 4
 """Engines of one process that fit on a cluster that was started here."""
-_CONNECT_SECONDS = 10.0
 _engines = 0
 _ours = False  # the connection; a process that Ray itself started has one already
 
@@ -83,8 +82,6 @@ def disconnect() -> None:
 
 
 def _init(config: VerlConfig) -> None:
-    if config.ray_address is not None:
-        _check_address(config.ray_address)
     common: dict[str, Any] = {"runtime_env": {"env_vars": environment(config)}, "log_to_driver": False, "logging_level": "error"}
     try:
         with quiet():
@@ -96,21 +93,9 @@ def _init(config: VerlConfig) -> None:
             cpus = _ENGINES * COLOCATED * places
             ray.init(num_cpus=cpus, num_gpus=gpus, include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, **common)
     except Exception as error:  # Ray raises whatever its parts raise
-        where = f"join the Ray cluster {config.ray_address}" if config.ray_address else "start Ray"
-        raise EngineError(f"cannot {where}: {first_line(error)}", fix="look at the logs in /tmp/ray/session_latest/logs") from error
-
-
-def _check_address(address: str) -> None:
-    """Raises EngineError if nothing listens there: Ray would try for minutes, and say so in many lines. ``auto`` and the like name no place."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdecimal():
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise EngineError(
-            f"cannot join the Ray cluster {address}: {error}", fix="start it: ray start --head; or leave engine.ray_address out to have one of the run's own"
-        ) from error
+        if config.ray_address is not None:
+            raise EngineError(f"cannot join the Ray cluster {config.ray_address}: {first_line(error)}", fix=START_CLUSTER) from error
+        raise EngineError(f"cannot start Ray: {first_line(error)}", fix="look at the logs in /tmp/ray/session_latest/logs") from error
 
 
 def _needed(config: VerlConfig) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from threespo_bench.contracts.engine import Engine
 from threespo_bench.contracts.rollout import OwnSampling, Rollout
-from threespo_plugins.verl_engine import requirements
+from threespo_plugins.verl_engine import checkpoint, requirements
 from threespo_plugins.verl_engine.config import VerlConfig
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class VerlEngine(Engine):
     def check(cls, config: VerlConfig, model: Path, rollout: Rollout) -> None:
         """See :meth:`Engine.check`."""
         requirements.check(config, model, rollout)
+
+    @classmethod
+    def check_checkpoint(cls, config: VerlConfig, folder: Path) -> None:
+        """See :meth:`Engine.check_checkpoint`: shards fit the number of ranks that wrote them only."""
+        checkpoint.check_ranks(folder, checkpoint.ACTOR, config.world_size)
 
     def prepare(self, needs: frozenset[str]) -> None:
         """See :meth:`Engine.prepare`. A critic is a group of workers of its own, made on demand only."""

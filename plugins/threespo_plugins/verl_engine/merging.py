@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ from typing import Any
 
 from threespo_bench.errors import DataError, EngineError
 from threespo_plugins.lora import UNCHANGED_FIX, merge_adapter, scale_is_lost
+from threespo_plugins.weights import loading
 
 _ADAPTER = "lora_adapter"
 PYTHON_VARIABLE = "THREESPO_BENCH_VERL_PYTHON"
@@ -48,7 +49,7 @@ def merge_shards(folder: Path, out: Path, *, refuse_unchanged: bool = True) -> b
 
     Raises:
         DataError: verl is not there, or the policy is a LoRA adapter of unknown scale, or one that changes nothing.
-        EngineError: its merger failed, or wrote no model.
+        EngineError: its merger failed, or wrote no model, or one that lacks weights.
     """
     command = [verl_python(), "-m", "verl.model_merger", "merge", "--backend", "fsdp", "--local_dir", str(folder / "actor"), "--target_dir", str(out)]
     variables = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
@@ -59,6 +60,10 @@ def merge_shards(folder: Path, out: Path, *, refuse_unchanged: bool = True) -> b
         raise EngineError(f"verl's merger failed on {folder / 'actor'}: {lines[-1] if lines else f'exit code {done.returncode}'}")
     if not (out / "config.json").is_file() or not any(out.glob("*.safetensors")):
         raise EngineError(f"verl's merger wrote no model to {out}", fix=f"run it yourself: {' '.join(command)}")
+    if missing := loading(out).missing:
+        raise EngineError(
+            f"the model that verl's merger wrote lacks {len(missing)} of its weights, first {missing[0]}", fix=f"run it yourself: {' '.join(command)}"
+        )
     if not (out / _ADAPTER).is_dir():
         return False
     if scale_is_lost(out / _ADAPTER):
@@ -72,9 +77,10 @@ def merge_shards(folder: Path, out: Path, *, refuse_unchanged: bool = True) -> b
 
 
 def unchanged(out: Path, base: Path) -> bool | None:
-    """Whether every weight in ``out`` is that in ``base``, in the precision of ``out``; None if there are no weights to compare with.
+    """Whether ``out`` has the weights of ``base``, in the precision of ``out``; None if no weight has one name in both.
 
-    Weights that only one of the two has, as an output layer that is tied to the embedding, say nothing.
+    A weight that only one of them has makes them different, unless no model of that architecture has it (nothing loads it), or it is a copy of another
+    weight of the same folder: an output layer that is tied to the embedding is written by some programs and not by others.
     """
     import torch
 
@@ -87,7 +93,24 @@ def unchanged(out: Path, base: Path) -> bool | None:
             tensor = mine[name]()
             if not torch.equal(tensor, theirs[name]().to(tensor.dtype)):
                 return False
-    return True
+        return not (_count(mine.keys() - theirs.keys(), mine, out) or _count(theirs.keys() - mine.keys(), theirs, base))
+
+
+def _count(only: Collection[str], tensors: Mapping[str, Callable[[], Any]], folder: Path) -> bool:
+    """Whether one of these weights, which only this folder has, makes its model another one."""
+    import torch
+
+    if not only:
+        return False
+    found = loading(folder)
+    for name in only:
+        if not found.loads(name):
+            continue
+        tensor = tensors[name]()
+        others = (read() for other, read in tensors.items() if other not in only)
+        if not any(other.dtype == tensor.dtype and torch.equal(other, tensor) for other in others):
+            return True
+    return False
 
 
 def _tensors(folder: Path, stack: ExitStack) -> dict[str, Callable[[], Any]]:

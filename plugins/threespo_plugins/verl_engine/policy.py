@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from transformers import AutoConfig, GenerationConfig
 
-from threespo_bench.errors import DataError, EngineError
+from threespo_bench.errors import DataError
 from threespo_plugins.embedded.loading import context_limit, load_tokenizer, stop_ids
 from threespo_plugins.verl_engine.config import VerlConfig
 
@@ -34,7 +34,10 @@ class RemotePolicy:
         self.unpublished = False
         embeddings = described.config.get_text_config().vocab_size
         if len(self.tokenizer) > embeddings:
-            raise EngineError(f"the tokenizer in {folder} has {len(self.tokenizer)} tokens, but the model embeds {embeddings}")
+            raise DataError(
+                f"the tokenizer in {folder} has {len(self.tokenizer)} tokens, but the model embeds {embeddings}",
+                fix="give the model the tokenizer that it was trained with",
+            )
 
 
 def describe(folder: Path) -> SimpleNamespace:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -12,13 +11,16 @@ from pathlib import Path
 from threespo_bench import devices
 from threespo_bench.contracts.rollout import OwnSampling, Rollout
 from threespo_bench.errors import DataError, EngineError, UsageError
-from threespo_plugins.serving.models import check_weights, read_config
+from threespo_plugins.model_folder import check_model_folder, read_config
+from threespo_plugins.ray_address import check_ray_address
+from threespo_plugins.ray_cluster import check_ray_cluster
 from threespo_plugins.verl_engine.config import VERSION, VerlConfig
 
 SERVERS = ("vllm", "sglang")
 """Rollouts whose servers verl runs itself."""
 _RANKS_A_CORE = 4
 """On the CPU nothing else bounds how many processes are started."""
+START_CLUSTER = "start it: ray start --head (on Slurm: threespo-bench slurm); or leave engine.ray_address out to have one of the run's own"
 _INSTALL = "make an environment for it: scripts/verl_env.sh DIR (docs/verl.md)"
 
 
@@ -34,8 +36,10 @@ def check(config: VerlConfig, model: Path, rollout: Rollout) -> None:
     _check_packages(config, rollout)
     _check_device(config)
     _check_model(config, model, rollout)
-    _check_tokenizer(model)
-    check_weights(model)
+    check_model_folder(model)
+    if config.ray_address is not None and not _in_ray():
+        check_ray_address(config.ray_address, START_CLUSTER)
+        check_ray_cluster(config.ray_address, START_CLUSTER)
 
 
 def _check_packages(config: VerlConfig, rollout: Rollout) -> None:
@@ -79,6 +83,7 @@ def _check_server(config: VerlConfig, rollout: Rollout) -> None:
 
 
 def _check_device(config: VerlConfig) -> None:
+    _check_address(config.ray_address)
     address = os.environ.get("RAY_ADDRESS")
     if config.ray_address is None and address and not _in_ray():
         fix = "engine.ray_address=auto joins it; unset RAY_ADDRESS otherwise"
@@ -102,6 +107,15 @@ def _check_device(config: VerlConfig) -> None:
             asked += f" and engine.rollout_ranks={config.rollout_ranks} need" if config.rollout_ranks else " needs"
             fix = "lower one of them" if config.rollout_ranks else f"engine.ranks={have}"
             raise EngineError(f"{asked} {config.all_ranks} GPUs, and this machine has {have}", fix=fix)
+
+
+def _check_address(address: str | None) -> None:
+    if address is None or address == "auto" or ("/" not in address and address.rpartition(":")[2].isdecimal()):
+        return
+    fix = "engine.ray_address=auto joins the cluster of this machine"
+    if address.startswith("ray://"):
+        fix = "start the run on a machine of the cluster: verl's workers cannot be started through a Ray client"
+    raise UsageError(f"engine.ray_address={address} is out of range: must be HOST:PORT of the cluster, auto, or null", fix=fix)
 
 
 def _in_ray() -> bool:
@@ -138,21 +152,3 @@ def _check_model(config: VerlConfig, model: Path, rollout: Rollout) -> None:
     for name, count in (("attention heads", heads), ("key-value heads", fields.get("num_key_value_heads") or heads)):
         if count % config.tensor_parallel and config.tensor_parallel % count:
             raise UsageError(f"engine.tensor_parallel={config.tensor_parallel} does not divide the model's {count} {name}", fix=f"a divisor of {count}")
-
-
-def _check_tokenizer(model: Path) -> None:
-    """Every token must have a row in the embedding. A tokenizer without a ``tokenizer.json`` is checked once it is loaded."""
-    try:
-        tokenizer = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
-        fields = json.loads((model / "config.json").read_text(encoding="utf-8"))
-        known = tokenizer["model"]["vocab"]
-        ids = [token["id"] for token in tokenizer.get("added_tokens") or ()]
-        ids += known.values() if isinstance(known, dict) else range(len(known))
-        rows = int((fields.get("text_config") or fields)["vocab_size"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return
-    if ids and max(ids) >= rows:
-        raise DataError(
-            f"the tokenizer in {model} has the token {max(ids)}, but the model embeds {rows} tokens, from 0",
-            fix="give the model the tokenizer that it was trained with",
-        )

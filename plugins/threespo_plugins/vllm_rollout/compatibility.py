@@ -10,8 +10,8 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from threespo_bench.errors import EngineError
+from threespo_plugins.model_folder import read_config
 from threespo_plugins.serving import environments
-from threespo_plugins.serving.models import read_config
 
 OLDEST = Version("0.32")
 """The first version that says which weights made a token, which the published version is compared with."""

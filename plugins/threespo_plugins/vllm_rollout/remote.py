@@ -11,10 +11,10 @@ import numpy as np
 
 from threespo_bench.contracts.rollout import Completion, ServerGone, Weights
 from threespo_bench.errors import EngineError
+from threespo_plugins.model_folder import vocabulary_size
 from threespo_plugins.serving import remote
 from threespo_plugins.serving.environments import interpreter
 from threespo_plugins.serving.http import JsonClient, StatusError, served_model
-from threespo_plugins.serving.models import vocabulary_size
 from threespo_plugins.serving.remote import RemoteServer
 from threespo_plugins.vllm_rollout import arguments
 from threespo_plugins.vllm_rollout.config import VllmConfig

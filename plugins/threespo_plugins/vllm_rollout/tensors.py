@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo_bench.contracts.rollout import Weights
-from threespo_plugins.serving.models import read_config
+from threespo_plugins.model_folder import read_config
 
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 _OUTPUT = "lm_head.weight"

@@ -200,12 +200,13 @@ def break_folder(folder, how):
         ("missing tensors", "lack model.layers.1.mlp.up_proj.weight"),
     ],
 )
-def test_a_model_folder_that_cannot_be_used_says_why(models, tmp_path, how, says):
+def test_a_model_folder_that_cannot_be_used_says_why(models, tmp_path, capfd, how, says):
     folder = shutil.copytree(models["qwen2"], tmp_path / "model")
     break_folder(folder, how)
     with pytest.raises(DataError, match=says) as caught:
         EmbeddedEngine(EmbeddedConfig(), str(folder), 0)
-    assert str(folder) in str(caught.value)
+    assert str(folder) in str(caught.value) and caught.value.fix
+    assert capfd.readouterr() == ("", "")
 
 
 def test_recurrent_models_are_refused(models, tmp_path):

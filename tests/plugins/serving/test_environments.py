@@ -1,18 +1,16 @@
-"""What is found in other environments, and in a model's folder, without importing anything."""
+"""What is found in other environments without importing anything."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from threespo_bench.errors import DataError, UsageError
+from threespo_bench.errors import UsageError
 from threespo_plugins.serving import environments
 from threespo_plugins.serving.environments import interpreter, versions
-from threespo_plugins.serving.models import check_adapter, check_weights, read_config, vocabulary_size
 
 
 def test_versions() -> None:
@@ -83,81 +81,3 @@ def test_another_environment_is_asked_without_pythonpath(tmp_path: Path, monkeyp
     other = write(tmp_path / "python", f'exec {sys.executable} "$@"')
     assert versions(None, ["somewhere"]) == {"somewhere": "1.0"}
     assert versions(other, ["somewhere"]) == {"somewhere": None}
-
-
-@pytest.mark.parametrize("config", ['{"vocab_size": 7}', '{"vocab_size": 8, "text_config": {"vocab_size": 7}}'])
-def test_size_of_a_vocabulary(tmp_path: Path, config: str) -> None:
-    (tmp_path / "config.json").write_text(config)
-    assert vocabulary_size(tmp_path) == 7
-
-
-@pytest.mark.parametrize(("config", "message"), [("{}", "has no vocab_size"), ("{", "cannot be read"), ("[]", "is no JSON object")])
-def test_a_folder_that_does_not_say_it(tmp_path: Path, config: str, message: str) -> None:
-    (tmp_path / "config.json").write_text(config)
-    with pytest.raises(DataError, match=message):
-        vocabulary_size(tmp_path)
-
-
-def test_folders_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="does not exist"):
-        read_config(tmp_path / "nothing")
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(DataError, match="holds an adapter, not a model") as caught:
-        read_config(tmp_path)
-    assert f"threespo-bench merge {tmp_path}" in caught.value.fix
-
-
-def tensors(folder: Path, name: str = "model.safetensors") -> Path:
-    """A file of 16 bytes of tensors."""
-    header = json.dumps({"__metadata__": {"format": "pt"}, "w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
-    (folder / name).write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
-    return folder / name
-
-
-def test_whole_weights(tmp_path: Path) -> None:
-    tensors(tmp_path)
-    check_weights(tmp_path)
-    tensors(tmp_path, "model-00002-of-00002.safetensors")
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": "model-00002-of-00002.safetensors"}}))
-    check_weights(tmp_path)
-
-
-def test_the_check_of_weights_reads_what_the_library_writes(tmp_path: Path) -> None:
-    import numpy as np
-    from safetensors.numpy import save_file
-
-    save_file({"a": np.zeros((3, 5), np.float32), "b": np.zeros(0, np.float32)}, tmp_path / "model.safetensors")
-    check_weights(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda file: file.unlink(), "has no weights"),
-        (lambda file: file.write_bytes(b""), "is damaged: it is no safetensors file, or only its beginning"),
-        (lambda file: file.write_bytes(b"this is no such file"), "is damaged: it is no safetensors file, or only its beginning"),
-        (lambda file: file.write_bytes(bytes([2, *[0] * 7]) + b"[]"), "is damaged: its header cannot be read"),
-        (lambda file: file.write_bytes(file.read_bytes()[:-1]), r"is damaged: it has (\d+) bytes, and its header says"),
-        (
-            lambda file: (file.parent / "model.safetensors.index.json").write_text('{"weight_map": {"w": "other.safetensors"}}'),
-            "names other.safetensors, which is not",
-        ),
-        (lambda file: (file.parent / "model.safetensors.index.json").write_text("[]"), "index.json cannot be read"),
-    ],
-    ids=["none", "empty", "other", "header", "cut", "shard", "index"],
-)
-def test_damaged_weights(tmp_path: Path, damage: object, message: str) -> None:
-    damage(tensors(tmp_path))
-    with pytest.raises(DataError, match=message) as caught:
-        check_weights(tmp_path)
-    assert caught.value.fix and "\n" not in str(caught.value)
-
-
-def test_weights_of_an_adapter(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="has no weights"):
-        check_adapter(tmp_path)
-    file = tensors(tmp_path, "adapter_model.safetensors")
-    check_adapter(tmp_path)
-    file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(DataError, match="is damaged: it has"):
-        check_adapter(tmp_path)

@@ -27,6 +27,7 @@ def there(monkeypatch):
     monkeypatch.setattr(requirements, "version", lambda _: VERSION)
     monkeypatch.setattr(requirements, "find_spec", lambda _: object())
     monkeypatch.setattr(requirements, "_gpus", lambda: 4)
+    monkeypatch.setattr(requirements, "check_ray_cluster", lambda *_: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
@@ -35,6 +36,7 @@ def folder(tmp_path):
     fields = {"architectures": ["Qwen2ForCausalLM"], "num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 896}
     (tmp_path / "config.json").write_text(json.dumps(fields))
     (tmp_path / "model.safetensors").write_bytes(bytes([2, *[0] * 7]) + b"{}")
+    (tmp_path / "tokenizer.json").write_text("{}")
     return tmp_path
 
 
@@ -89,6 +91,9 @@ def test_a_cluster_that_the_environment_names(there, folder, monkeypatch):
     """Ray would join it, although the options say that one is started."""
     monkeypatch.setenv("RAY_ADDRESS", "host:6379")
     assert "RAY_ADDRESS=host:6379 names a Ray cluster" in refused(VerlConfig(), folder, kind=UsageError)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    assert "cannot join the Ray cluster auto, which is RAY_ADDRESS=127.0.0.1:1" in refused(VerlConfig(ray_address="auto"), folder, kind=EngineError)
+    monkeypatch.setattr(requirements, "check_ray_address", lambda *_: None)
     VerlEngine.check(VerlConfig(ray_address="auto"), folder, HF)
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
     VerlEngine.check(VerlConfig(), folder, HF)  # a task of that cluster
@@ -98,6 +103,21 @@ def test_several_nodes_need_a_cluster(there, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
     assert "engine.nodes=2 needs a Ray cluster" in refused(replace(GPU, nodes=2), folder, kind=UsageError)
     VerlEngine.check(replace(GPU, nodes=2, ray_address="auto"), folder, HF)
+
+
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "local", "head", "head:", "http://head:8265"])
+def test_what_is_no_address_of_a_cluster(there, folder, address):
+    assert "must be HOST:PORT of the cluster, auto, or null" in refused(VerlConfig(ray_address=address), folder, kind=UsageError)
+
+
+def test_a_cluster_is_tried_before_ray_is_imported(there, folder, monkeypatch):
+    tried = []
+    monkeypatch.setattr(requirements, "check_ray_address", lambda *told: tried.append(("address", *told)))
+    monkeypatch.setattr(requirements, "check_ray_cluster", lambda *told: tried.append(("cluster", *told)))
+    VerlEngine.check(VerlConfig(), folder, HF)
+    assert not tried
+    VerlEngine.check(VerlConfig(ray_address="head:6379"), folder, HF)
+    assert tried == [(kind, "head:6379", requirements.START_CLUSTER) for kind in ("address", "cluster")]
 
 
 def test_gpus_are_those_that_nvidia_smi_lists(tmp_path, monkeypatch):
@@ -152,23 +172,10 @@ def test_more_processes_than_the_cores_can_carry(there, folder, monkeypatch):
     VerlEngine.check(VerlConfig(ranks=100, ray_address="auto"), folder, HF)
 
 
-@pytest.mark.parametrize("vocabulary", [{"a": 0, "b": 7}, [["a", 0.0]] * 8], ids=["by name", "in order"])
-def test_every_token_has_a_row_in_the_embedding(there, folder, vocabulary):
-    fields = json.loads((folder / "config.json").read_text())
-
-    def write(rows, added=()):
-        (folder / "config.json").write_text(json.dumps(fields | {"vocab_size": rows}))
-        added = [{"id": number, "content": f"<{number}>"} for number in added]
-        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": added}))
-
-    write(8)
-    VerlEngine.check(VerlConfig(), folder, HF)
-    write(7)
+def test_the_tokenizer_is_looked_at_before_ray_starts(there, folder):
+    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | {"vocab_size": 7}))
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0, "b": 7}}}))
     assert "has the token 7, but the model embeds 7 tokens" in refused(VerlConfig(), folder, kind=DataError)
-    write(9, added=[8, 9])
-    assert "has the token 9" in refused(VerlConfig(), folder, kind=DataError)
-    (folder / "tokenizer.json").write_text("{")
-    VerlEngine.check(VerlConfig(), folder, HF)  # found out once it is loaded
 
 
 def test_a_server_that_verl_starts_is_not_started_elsewhere(there, folder):
