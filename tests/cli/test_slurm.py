@@ -45,7 +45,7 @@ exit $code
     "ray": """
 case $1 in
   start)
-    echo "$FAKE_NODE CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-} P2P=${NCCL_P2P_DISABLE-} token=${#RAY_AUTH_TOKEN} $*" >> "$FAKE/started"
+    echo "$FAKE_NODE CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-} P2P=${NCCL_P2P_DISABLE-} $RAY_AUTH_MODE=${#RAY_AUTH_TOKEN} $*" >> "$FAKE/started"
     [ -e "$FAKE/broken-$FAKE_NODE" ] && exit 1
     trap 'rm -f "$FAKE/up-$FAKE_NODE"; echo "$FAKE_NODE" >> "$FAKE/ended"; exit 0' TERM
     touch "$FAKE/up-$FAKE_NODE"

@@ -6,6 +6,7 @@ from typing import Any
 
 import rich_click as click
 
+from threespo_bench.cli.installation import requirements
 from threespo_bench.cli.output import console, load_host, say, table
 from threespo_bench.host import KINDS, Contribution, PluginHost
 
@@ -58,17 +59,8 @@ def missing_requirements(contribution: Contribution) -> list[str]:
         return []
     from importlib import metadata
 
-    from packaging.requirements import InvalidRequirement, Requirement
-
     missing = []
-    for line in metadata.requires(contribution.owner) or []:
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:
-            continue
-        marker = requirement.marker
-        if marker is None or marker.evaluate({"extra": ""}) or not marker.evaluate({"extra": extra}):
-            continue
+    for requirement in requirements(contribution.owner, extra):
         try:
             metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
