@@ -77,7 +77,8 @@ def load_parts(config: RunConfig, host: PluginHost, lacking: Callable[[BenchErro
         lacking: told what engine and rollout lack on this machine, instead of an error.
 
     Raises:
-        UsageError: parts that do not fit. DataError, EngineError: what they need is not here.
+        UsageError: parts that do not fit.
+        DataError: the environment's data, or the model, is not here. EngineError: what engine or rollout need is not here.
     """
     algorithm: Algorithm = _load(host, "algorithms", config.algorithm.name)(config.algorithm.options)
     environment_class: type[Environment] = _load(host, "environments", config.env.name)
@@ -99,7 +100,7 @@ def load_parts(config: RunConfig, host: PluginHost, lacking: Callable[[BenchErro
     return Parts(algorithm, environment, engine_class, rollout, model, training, list(islice(evaluation, config.evaluation.episodes)))
 
 
-def inspect(config: RunConfig, host: PluginHost) -> tuple[Parts | None, list[BenchError]]:
+def examine(config: RunConfig, host: PluginHost) -> tuple[Parts | None, list[BenchError]]:
     """The parts of a run, and what is lacking here to carry it out; no parts where even the environment's data is. Raises UsageError or PluginError."""
     lacking: list[BenchError] = []
     try:
@@ -120,15 +121,15 @@ def dry_run(config: RunConfig, host: PluginHost) -> dict[str, Any]:
     Raises:
         UsageError, PluginError: no machine could carry it out.
     """
-    parts, lacking = inspect(config, host)
-    model = Path(model_path(config, host)).expanduser()
+    parts, lacking = examine(config, host)
+    model = _known_model(config, host)
     return {
         "run": free_run_path(Path(config.out), config.experiment, run_name(host, config)).as_posix(),
         "config": to_plain(config),
         "training_tasks": None if parts is None else len(parts.training_tasks),
         "evaluation_tasks": None if parts is None else len(parts.evaluation_tasks),
-        "model": str(model),
-        "parameters": parameter_count(model),
+        "model": None if model is None else str(model),
+        "parameters": None if model is None else parameter_count(model),
         "iterations_at_least": None if parts is None else _fewest_iterations(config, parts),
         "warnings": [] if parts is None else warnings(config, parts),
         "lacking": lacking,
@@ -136,12 +137,16 @@ def dry_run(config: RunConfig, host: PluginHost) -> dict[str, Any]:
 
 
 def parameter_count(model: Path) -> int | None:
-    """Parameters in a folder's safetensors files, from their headers alone; None if there are none."""
+    """Parameters in a folder's safetensors files, from their headers alone; None if there are none, or one is damaged."""
     total = 0
     for file in sorted(model.glob("*.safetensors")):
-        with open(file, "rb") as stream:
-            header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-        total += sum(prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+        try:
+            with open(file, "rb") as stream:
+                length = int.from_bytes(stream.read(8), "little")
+                header = json.loads(stream.read(length) if length < file.stat().st_size else b"")
+            total += sum(prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):  # a damaged file, which the engine refuses
+            return None
     return total or None
 
 
@@ -157,6 +162,14 @@ def _fewest_iterations(config: RunConfig, parts: Parts) -> int | None:
         return None
     fewest = ceil(limits.env_steps / most)
     return min(fewest, limits.iterations) if limits.iterations else fewest
+
+
+def _known_model(config: RunConfig, host: PluginHost) -> Path | None:
+    """The folder of the starting weights; None if the model's own function cannot say."""
+    try:
+        return Path(model_path(config, host)).expanduser()
+    except (DataError, EngineError):
+        return None
 
 
 def model_path(config: RunConfig, host: PluginHost) -> str:

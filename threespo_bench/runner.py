@@ -83,15 +83,12 @@ def resume(
             if extended:
                 raise UsageError(f"the run has already spent more than the new budget: {_spent_text(spent, config.budget)}")
         config.out, config.experiment = str(store.path.parent.parent), store.path.parent.name  # the folder may have been moved
-        skipped: list[str] = []
-        checkpoint = store.checkpoints.newest(skipped.append)
+        checkpoint = store.checkpoints.newest(lambda line: _tell(store, progress, line))
         if checkpoint is not None:
             host.find("engines", config.engine.name).load().check_checkpoint(config.engine.options, checkpoint.folder / "learner")
         training = build(config, host)
         try:
             session = _Session(training, store, host, progress or NoProgress())
-            for line in skipped:
-                session.say(line)
             description = _continued(read_manifest(store.path), manifests.describe(training, host), session.say)
             store.update_status(state="running", pid=os.getpid(), error=None, fix="", ended=None)
             if parent_tracker_run:
@@ -102,6 +99,12 @@ def resume(
             return session.go(_Restore(checkpoint, extended))
         finally:
             training.close()
+
+
+def _tell(store: RunStore, progress: Progress | None, text: str) -> None:
+    store.event(text)
+    if progress is not None:
+        progress.message(text)
 
 
 def _describe(store: RunStore, config: RunConfig, description: Mapping[str, Any], parent_tracker_run: str | None) -> None:
@@ -154,8 +157,7 @@ class _Session:
 
     def say(self, text: str) -> None:
         """Tell the user, and write it down."""
-        self.store.event(text)
-        self.progress.message(text)
+        _tell(self.store, self.progress, text)
 
     def go(self, prepare: Preparation) -> Outcome:
         """Prepare, train, finish. Whatever happens, the status says so, the tracker is closed and the outcome returned."""

@@ -34,7 +34,7 @@ _TOKEN_COLUMNS = ("response_ids", "response_mask", "old_log_probs", "rollout_log
 
 @dataclass
 class TurnBatch:
-    """Columns over N turns. Shapes: (N,) unless said otherwise; ``None`` where a batch does not have an optional column.
+    """Columns over N turns. Shapes: (N,) unless said otherwise. From ``task_key`` on they are optional: ``None`` where a batch does not have one.
 
     Attributes:
         group_id: rollouts that are compared with one another share it (the task instance; in a tree, the expanded state).

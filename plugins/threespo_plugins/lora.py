@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from threespo_bench.errors import DataError, EngineError
+from threespo_plugins.messages import first_line
 from threespo_plugins.model_folder import check_adapter
-from threespo_plugins.weights import first_line, loading
+from threespo_plugins.weights import loading
 
 _TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
@@ -43,6 +44,7 @@ def merge_adapter(adapter: Path, base: str | None, out: Path, *, refuse_unchange
         DataError: adapter or base cannot be read, the base lacks weights, the adapter's lora_alpha is 0, or it changes nothing.
         EngineError: the sum does not compute what base and adapter compute, or what was written is not the sum.
     """
+    check_adapter(adapter)
     if scale_is_lost(adapter):
         raise DataError(f"the adapter in {adapter} has lora_alpha 0: its scale is lost", fix="write the lora_alpha of its training to adapter_config.json")
     try:
@@ -144,7 +146,6 @@ def _load(folder: Path) -> Any:
 def _with_adapter(adapter: Path, base_folder: Path) -> Any:
     from peft import PeftModel
 
-    check_adapter(adapter)
     model = _load(base_folder)
     try:
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of transformers, to developers of peft

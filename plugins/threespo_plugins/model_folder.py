@@ -75,11 +75,12 @@ def check_tokenizer(folder: Path) -> None:
         ids = [token["id"] for token in tokenizer.get("added_tokens") or ()]
         ids += known.values() if isinstance(known, dict) else range(len(known))
         rows = int((fields.get("text_config") or fields)["vocab_size"])
+        highest = max(map(int, ids), default=-1)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return
-    if ids and max(ids) >= rows:
+    if highest >= rows:
         raise DataError(
-            f"the tokenizer in {folder} has the token {max(ids)}, but the model embeds {rows} tokens, from 0",
+            f"the tokenizer in {folder} has the token {highest}, but the model embeds {rows} tokens, from 0",
             fix="give the model the tokenizer that it was trained with",
         )
 

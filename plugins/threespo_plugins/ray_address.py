@@ -24,10 +24,12 @@ def check_ray_address(address: str, fix: str) -> None:
     if not host or not port.isdecimal():
         return
     where = f"cannot join the Ray cluster {address}" + ("" if place == address else f", which is RAY_ADDRESS={place}")
+    if not 0 < int(port) < 65536:
+        raise EngineError(f"{where}: there is no port {port}", fix=fix)
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS) as connection:
             speaks = _encrypted() or _speaks_grpc(connection)
-    except (OSError, OverflowError) as error:
+    except (OSError, ValueError) as error:  # ValueError: a host that no name can be
         raise EngineError(f"{where}: {error}", fix=fix) from error
     if not speaks:
         raise EngineError(f"{where}: what listens there is no Ray cluster", fix=fix)

@@ -52,6 +52,6 @@ def _try(address: str, named: str | None, fix: str) -> None:
     lines = (done.stdout.strip() or done.stderr.strip()).splitlines() or [f"exit code {done.returncode}"]
     if "AuthToken" in done.stdout + done.stderr:
         raise EngineError(f"{where}: it wants a token", fix=_TOKEN_FIX)
-    if "ersion mismatch" in lines[-1]:
+    if "version mismatch" in lines[-1].lower():
         raise EngineError(f"{where}: {lines[-1]}", fix=_VERSION_FIX)
     raise EngineError(f"{where}: {lines[-1]}", fix=fix)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo_bench.errors import DataError
+from threespo_plugins.messages import first_line
 
 _OPTIONS: dict[str, Any] = {"dtype": "auto", "output_loading_info": True, "local_files_only": True}
 
@@ -59,9 +60,3 @@ def _load(model_class: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
         with contextlib.suppress(NotImplementedError):  # of torch, where transformers compares an output layer with the embedding
             return model_class.from_pretrained(folder, device_map="meta", **_OPTIONS)
     return model_class.from_pretrained(folder, **_OPTIONS)
-
-
-def first_line(error: BaseException) -> str:
-    """What a library's error says, in a line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[: 2 if lines[0].endswith(":") else 1]) if lines else type(error).__name__  # torch announces a list, and its first item says it

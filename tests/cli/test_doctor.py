@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from importlib import metadata
@@ -74,6 +75,24 @@ def test_a_package_of_the_wrong_version(monkeypatch: pytest.MonkeyPatch) -> None
     assert damage.fix.endswith("-m pip install 'pluggy<1,>=0.9' nobody-has-this")
 
 
+@pytest.mark.parametrize("name", ["numpy", "omegaconf"])
+def test_whatever_a_damaged_package_raises_is_one_problem(tmp_path: Path, name: str) -> None:
+    done = doctor(module(tmp_path, name, "raise OSError('libgone.so: cannot open shared object file')"))
+    assert done.returncode == PluginError.exit_code, done.stderr
+    problems = [line for line in done.stdout.splitlines() if line.startswith("problem: ")]
+    assert len(problems) == 1 and "cannot be imported: OSError: libgone.so" in problems[0], done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_metadata_without_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    distribution(tmp_path, "half_there", "1.0")
+    (tmp_path / "half_there-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: half_there\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(installation, "requirements", lambda owner, extra="": [Requirement("half-there")])
+    [damage] = installation.damages()
+    assert damage.cause.endswith("half-there is installed without a version")
+
+
 @pytest.mark.parametrize("name", ["rich_click", "pluggy"])
 def test_without_what_the_command_line_is_made_of(tmp_path: Path, name: str) -> None:
     done = doctor(module(tmp_path, name, f"raise ModuleNotFoundError('no {name}', name='{name}')"))
@@ -113,7 +132,7 @@ def test_a_folder_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(installation.metadata, "version", version)
     [damage] = installation.damages()
-    assert "it has no plugins" in damage.cause and f"pip install -e {installation.FOLDER}" in damage.fix
+    assert "it has no plugins" in damage.cause and f"pip install -e {shlex.quote(installation.FOLDER)}" in damage.fix
 
 
 def test_the_metadata_and_the_checkout_are_read_alike(monkeypatch: pytest.MonkeyPatch) -> None:

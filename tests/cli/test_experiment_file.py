@@ -10,6 +10,7 @@ from threespo_bench.config.overrides import read
 from threespo_bench.errors import UsageError
 from threespo_bench.experiment import Variant
 from threespo_bench.experiment_file import override_text, read_experiment_file
+from threespo_bench.host import PluginHost
 from threespo_bench.store import RunStore
 
 WHOLE = """\
@@ -100,8 +101,9 @@ def test_values_come_back_from_overrides(value):
 
 
 def test_options_override_the_file(tmp_path):
+    host = PluginHost.discover()
     path = str(write(tmp_path, WHOLE))
-    asked = request(Options(words=(path,)))
+    asked = request(Options(words=(path,)), host)
     assert (asked.seeds, asked.jobs, asked.out, asked.experiment, asked.overrides) == (
         (0, 2, 3),
         2,
@@ -110,7 +112,7 @@ def test_options_override_the_file(tmp_path):
         ("budget.env_steps=16000", "evaluation.episodes=64"),
     )
     options = Options(("large", "gigpo"), ("household",), "7", ("tokens=5",), "there", "other", "gigpo", 1, (path, "algorithm.group_size=2", "large:seed=9"))
-    asked = request(options)
+    asked = request(options, host)
     assert [(variant.algorithm, variant.label, variant.last) for variant in asked.variants] == [
         ("grpo", "large", ("algorithm.group_size=2", "seed=9")),
         ("gigpo", "", ("algorithm.group_size=2",)),
@@ -118,7 +120,7 @@ def test_options_override_the_file(tmp_path):
     assert asked.overrides == ("budget.tokens=5", "evaluation.episodes=64")
     assert (asked.environments, asked.seeds, asked.out, asked.experiment, asked.baseline, asked.jobs) == (("household",), (7,), "there", "other", "gigpo", 1)
     with pytest.raises(UsageError, match="a comparison has one file"):
-        request(Options(words=(path, "b.yaml")))
+        request(Options(words=(path, "b.yaml")), host)
 
 
 def toy_file(tmp_path, *lines: str) -> str:

@@ -168,7 +168,7 @@ def test_another_number_of_ranks_is_refused_before_the_engine_starts(bench: Run,
     monkeypatch.setattr("threespo_bench.policies.settings.find_spec", lambda name: object())  # as if verl were installed
     monkeypatch.setattr("threespo_bench.policies.opened.open_environment", lambda *arguments: pytest.fail("something was started"))
     code, _, err = bench(command, run, "engine.ranks=3")
-    assert code == 6 and "was written by 2 ranks, and there are 3 now" in err and "engine.ranks x engine.nodes = 2" in err
+    assert code == 6 and "was written by 2 ranks, and there are 3 now" in err and "engine.ranks x engine.nodes must be 2" in err
     assert len(err.splitlines()) == 2
 
 
@@ -177,7 +177,7 @@ def test_a_run_resumed_with_another_number_of_ranks(bench: Run, run: Path) -> No
     config["engine"]["options"]["ranks"] = 3
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     code, _, err = bench("run", "--resume", run)
-    assert code == 6 and "was written by 2 ranks, and there are 3 now" in err and "engine.ranks x engine.nodes = 2" in err
+    assert code == 6 and "was written by 2 ranks, and there are 3 now" in err and "engine.ranks x engine.nodes must be 2" in err
 
 
 @pytest.mark.skipif(find_spec("verl") is not None, reason="verl is installed here, so the run's own engine plays")

@@ -95,11 +95,11 @@ def test_a_run_has_no_launcher(host):
         ("launcher: {jobs: 2}", ("launcher.jobs=2",)),
     ],
 )
-def test_in_a_file(tmp_path, text, texts):
+def test_in_a_file(tmp_path, host, text, texts):
     path = tmp_path / "experiment.yaml"
     path.write_text(f"algorithms: [grpo]\n{text}\n")
     assert read_experiment_file(path).launcher == texts
-    asked = request(Options(words=(str(path), "launcher.gpus=4", "seed=1"), launcher="far"))
+    asked = request(Options(words=(str(path), "launcher.gpus=4", "seed=1"), launcher="far"), host)
     assert asked.launcher == (*texts, "launcher=far", "launcher.gpus=4")
     assert asked.variants[0].last == ("seed=1",)
 

@@ -116,6 +116,8 @@ def test_every_token_has_a_row_in_the_embedding(tmp_path: Path, vocabulary: obje
     write(9, added=(8, 9))
     with pytest.raises(DataError, match="has the token 9"):
         check_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0, "b": None}}}))
+    check_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")
     check_tokenizer(tmp_path)  # found out once it is loaded
     (tmp_path / "tokenizer.json").unlink()
@@ -139,19 +141,30 @@ def test_nothing_heavy_is_imported() -> None:
     [
         (lambda folder: edit(folder / "config.json", vocab_size=400), "has the token 496, but the model embeds 400 tokens"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"half"), "model.safetensors is damaged"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"this is a text and no tensors"), "model.safetensors is damaged"),
+        (lambda folder: cut(folder / "model.safetensors"), "model.safetensors is damaged"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer"),
         (lambda folder: shutil.rmtree(folder), "does not exist"),
     ],
-    ids=["tokenizer", "weights", "no tokenizer", "nothing"],
+    ids=["tokenizer", "weights", "text", "cut", "no tokenizer", "nothing"],
 )
 def test_a_run_is_refused_in_one_line_before_it_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: object, message: str) -> None:
     folder = tmp_path / "model"
     shutil.copytree(household_tiny.path(), folder)
     damage(folder)
-    assert run_cli(["run", "--algo", "grpo", "--out", str(tmp_path / "runs"), f"model.path={folder}"]) == DataError.exit_code
-    (error, fix) = capsys.readouterr().err.strip().splitlines()
-    assert message in error.replace("\n", " ") and fix.strip().startswith("fix: ")
+    command = ["run", "--algo", "grpo", "--out", str(tmp_path / "runs"), f"model.path={folder}"]
+    assert run_cli(command) == DataError.exit_code
+    error, fix = capsys.readouterr().err.strip().splitlines()
+    assert message in error and fix.strip().startswith("fix: ")
+    assert run_cli([*command, "--dry-run"]) == DataError.exit_code
+    printed = capsys.readouterr()
+    assert "name: grpo" in printed.out, "the plan is shown all the same"
+    assert error.removeprefix("error: ") in printed.err.splitlines()[-2] and printed.err.splitlines()[-2].startswith("error: cannot run here: ")
     assert not (tmp_path / "runs").exists()
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
 
 
 def edit(file: Path, **fields: object) -> None:

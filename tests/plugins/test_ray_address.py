@@ -60,9 +60,16 @@ def test_nothing_listens_there(scheme: str) -> None:
     assert refused(address).startswith(f"cannot join the Ray cluster {address}: ") and "refused" in refused(address)
 
 
-def test_what_is_no_address_of_a_machine() -> None:
-    assert "127.0.0.1:99999" in refused("127.0.0.1:99999")
-    assert "no.such.host.invalid" in refused("no.such.host.invalid:6379")
+def test_what_is_no_address_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refused("127.0.0.1:99999").endswith("there is no port 99999")
+    assert refused("127.0.0.1:0").endswith("there is no port 0")
+    assert "cannot join the Ray cluster a..b:6379" in refused("a..b:6379")
+
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert refused("head:6379").endswith("Name or service not known")
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def test_a_crash_among_the_children_of_a_state_costs_nothing(tmp_path: Path, kin
     whole, charges = [told(turns) for turns in found], run.budget.charges
     command = found[2].extras["command"][1]  # of the second child of the third state
     environment = kind(SlowConfig(fault=fault, fault_command=command, times=times, notes=str(tmp_path)))
-    with workers_of(environment, 2, timeout=1.0 if fault == "hang" else 60.0) as workers:
+    with workers_of(environment, 2, timeout=5.0 if fault == "hang" else 60.0) as workers:
         run, waves = one_tree(environment, workers)
         assert ([told(turns) for turns in collected(waves)], run.budget.charges) == (whole, charges)
         counts = workers.take_counts()

@@ -70,7 +70,7 @@ def _check(planned: Sequence[PlannedRun], host: PluginHost) -> list[BenchError]:
         kind = (run.name.rpartition("-seed")[0], run.config.env.name)
         if kind not in checked:
             checked.add(kind)
-            parts, errors = assembly.inspect(run.config, host)
+            parts, errors = assembly.examine(run.config, host)
             lacking.update({str(error): error for error in errors})
             for line in [] if parts is None else assembly.warnings(run.config, parts):
                 warn(f"{run.name}: {line}")

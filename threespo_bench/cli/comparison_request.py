@@ -63,11 +63,11 @@ class Request:
         return compose_launcher(self.launcher, host, jobs=self.jobs)
 
 
-def request(options: Options, host: PluginHost | None = None) -> Request:
+def request(options: Options, host: PluginHost) -> Request:
     """Put options and file together; what an option says wins. Raises UsageError.
 
     Args:
-        host: knows which environment a model was made for, in case none is named.
+        host: knows which environment a model was made for.
     """
     files, texts = _separate(options.words)
     launcher, overrides = _of_the_launcher(texts)
@@ -94,7 +94,7 @@ def _of_the_launcher(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     return own, [text for text in texts if text not in own]
 
 
-def _alone(options: Options, texts: Sequence[str], seeds: Sequence[int], budget: Sequence[str], host: PluginHost | None) -> Request:
+def _alone(options: Options, texts: Sequence[str], seeds: Sequence[int], budget: Sequence[str], host: PluginHost) -> Request:
     common, own = scoped(texts, options.algorithms)
     environments = options.environments or _default_environment(common, host)
     return Request(
@@ -109,7 +109,7 @@ def _alone(options: Options, texts: Sequence[str], seeds: Sequence[int], budget:
     )
 
 
-def _with_file(options: Options, path: Path, texts: Sequence[str], seeds: Sequence[int], budget: Sequence[str], host: PluginHost | None) -> Request:
+def _with_file(options: Options, path: Path, texts: Sequence[str], seeds: Sequence[int], budget: Sequence[str], host: PluginHost) -> Request:
     from threespo_bench.experiment_file import read_experiment_file
 
     file = read_experiment_file(path)
@@ -147,7 +147,7 @@ def _variant(text: str, own: Mapping[str, Sequence[str]]) -> Variant:
     return Variant(name, (*preset, *own.get(text, [])))
 
 
-def _default_environment(overrides: Sequence[str], host: PluginHost | None) -> tuple[str]:
-    from threespo_bench.config.compose import default_environment, default_names
+def _default_environment(overrides: Sequence[str], host: PluginHost) -> tuple[str]:
+    from threespo_bench.config.compose import default_environment
 
-    return (default_names()["env"] if host is None else default_environment(overrides, host),)
+    return (default_environment(overrides, host),)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from importlib import metadata
 
 import rich_click as click
 
@@ -13,7 +12,7 @@ from threespo_bench import __version__
 from threespo_bench.cli import installation
 from threespo_bench.cli.output import console, load_host, say, table
 from threespo_bench.discovery import REPLACE_VARIABLE
-from threespo_bench.errors import BenchError, PluginError
+from threespo_bench.errors import PluginError
 from threespo_bench.host import KINDS, STRICT_VARIABLE, Contribution, Failure, PluginHost, one_line
 
 _LIBRARIES = ("torch", "transformers", "hydra-core", "pluggy", "numpy", "scipy", "pandas", "pyarrow", "mlflow")
@@ -60,10 +59,8 @@ def _print_versions() -> None:
     shown.add_row("threespo-bench", f"{__version__} ({installation.FOLDER})")
     shown.add_row("python", f"{platform.python_version()} ({sys.executable})")
     for name in _LIBRARIES:
-        try:
-            shown.add_row(name, metadata.version(name))
-        except metadata.PackageNotFoundError:
-            shown.add_row(name, "not installed")
+        version = installation.installed(name)
+        shown.add_row(name, "not installed" if version is None else version or "without a version")
     shown.add_row("devices", _devices())
     for name in _VARIABLES:
         if name in os.environ:
@@ -106,7 +103,7 @@ def _load_everything(host: PluginHost) -> Failed:
                     from threespo_bench.config.defaults import load_defaults
 
                     load_defaults(contribution, _SECTIONS[kind])
-            except (BenchError, ImportError) as error:
+            except Exception as error:  # what is damaged raises all sorts of things
                 failed.append((contribution, error))
     return failed
 
@@ -121,7 +118,7 @@ def _print_what_runs(host: PluginHost, damages: list[installation.Damage]) -> st
         from threespo_bench.cli.runs_here import print_what_runs
 
         return print_what_runs(host, damaged=bool(damages))
-    except (ImportError, metadata.PackageNotFoundError):
+    except Exception:  # what is damaged raises all sorts of things
         if not damages:
             raise
         say("which engines and rollouts can run here is known once the problems below are mended", "dim")

@@ -35,11 +35,10 @@ class Damage:
 
 def damages() -> list[Damage]:
     """What is wrong with the distributions that threespo-bench always needs. All of them are imported, which takes seconds."""
-    try:
-        metadata.version(DISTRIBUTION)
-        needed = requirements(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
+    if installed(DISTRIBUTION) is None:
         return [Damage(f"{DISTRIBUTION} is not installed, only found in {FOLDER}: it has no plugins", f"{_PIP} install -e {shlex.quote(FOLDER)}")]
+    try:
+        needed = requirements(DISTRIBUTION)
     except ImportError as error:
         return [Damage(f"packaging cannot be used: {one_line(error)}", f"{_PIP} install --force-reinstall packaging", ("packaging",))]
     unmet = [requirement for requirement in needed if lack(requirement)]
@@ -91,12 +90,21 @@ def _project() -> dict[str, Any]:
     return project if project.get("name") == DISTRIBUTION and {"dependencies", "optional-dependencies"} <= set(project) else {}
 
 
+def installed(distribution: str) -> str | None:
+    """Its version; None if it is not installed, and empty if its metadata are damaged and do not say."""
+    try:
+        return metadata.version(distribution) or ""
+    except metadata.PackageNotFoundError:
+        return None
+    except KeyError:
+        return ""
+
+
 def lack(requirement: Requirement) -> str:
     """How a requirement is not met, in words; empty if it is."""
-    try:
-        version = metadata.version(requirement.name)
-    except metadata.PackageNotFoundError:
-        return f"{requirement.name} is not installed"
+    version = installed(requirement.name)
+    if not version:
+        return f"{requirement.name} is not installed" if version is None else f"{requirement.name} is installed without a version"
     return "" if requirement.specifier.contains(version, prereleases=True) else f"{requirement.name} is {version} and must be {requirement.specifier}"
 
 
@@ -153,7 +161,7 @@ def _broken(present: list[Requirement], absent: set[str]) -> list[Damage]:
 
 
 def _damage(requirement: Requirement, error: BaseException) -> Damage:
-    cause = f"{requirement.name} {metadata.version(requirement.name)} is installed but cannot be imported: {one_line(error)}"
+    cause = f"{requirement.name} {installed(requirement.name)} is installed but cannot be imported: {one_line(error)}"
     lacking = (getattr(root(error), "name", None) or "").partition(".")[0]
     if isinstance(root(error), ModuleNotFoundError) and lacking and lacking != _module(requirement):
         return Damage(cause, f"{_PIP} check names the package that {requirement.name} lacks; install that", (_module(requirement),))

@@ -6,7 +6,7 @@ from typing import Any
 
 import rich_click as click
 
-from threespo_bench.cli.installation import requirements
+from threespo_bench.cli.installation import installed, requirements
 from threespo_bench.cli.output import console, load_host, say, table
 from threespo_bench.host import KINDS, Contribution, PluginHost
 
@@ -57,15 +57,7 @@ def missing_requirements(contribution: Contribution) -> list[str]:
     extra = contribution.entry.extra
     if not extra:
         return []
-    from importlib import metadata
-
-    missing = []
-    for requirement in requirements(contribution.owner, extra):
-        try:
-            metadata.version(requirement.name)
-        except metadata.PackageNotFoundError:
-            missing.append(requirement.name)
-    return missing
+    return [requirement.name for requirement in requirements(contribution.owner, extra) if installed(requirement.name) is None]
 
 
 def _plain(contribution: Contribution) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import rich_click as click
 
 from threespo_bench.cli.output import load_host, note, plain_yaml, say, show_error, warn
 from threespo_bench.cli.overrides import algorithm_and_preset
-from threespo_bench.errors import BenchError, UsageError
+from threespo_bench.errors import BenchError, DataError, EngineError, UsageError
 
 if TYPE_CHECKING:
     from threespo_bench.budget import Limits
@@ -126,7 +126,8 @@ def refuse_what_is_lacking(lacking: Sequence[BenchError]) -> None:
     for error in lacking[1:]:
         warn(f"also lacking here: {error}")
     for error in lacking[:1]:
-        raise type(error)(f"cannot run here: {error}", fix=error.fix)
+        kind = DataError if isinstance(error, DataError) else EngineError  # what they are derived from may have other arguments
+        raise kind(f"cannot run here: {error}", fix=error.fix) from error
 
 
 def finish(outcome: Outcome) -> int:

@@ -193,7 +193,7 @@ class Engine(ABC):
 
     @classmethod
     def check(cls, config: Any, model: Path, rollout: Rollout) -> None:
-        """Before anything heavy starts: raises EngineError or UsageError in one line if engine or rollout cannot run here, or not with this model."""
+        """Before anything heavy starts: raises EngineError, DataError or UsageError in one line if engine or rollout cannot run here with this model."""
         if issubclass(rollout.target, RolloutServer):
             rollout.target.check(rollout.options, model)
 

@@ -74,7 +74,7 @@ def _compare(shards: Source, host: PluginHost, merged: Path, report: Callable[[s
         return
     same = unchanged(merged, base)
     if same is None:
-        report(f"not compared with what it was trained from: there are no weights of the same names in {base}")
+        report(f"not compared with what it was trained from: {base} has no weights of the same names, or is no model that can be loaded")
     elif same:
         raise DataError(
             f"{shards}: the weights are those that the run started from, in the precision that verl's merger writes, bfloat16",

@@ -130,7 +130,7 @@ def merge_into(source: Source, host: PluginHost, out: Path, *, refuse_unchanged:
 
 
 def unchanged(out: Path, base: Path) -> bool | None:
-    """The merged model is its base, in the precision of the merged one; None if the base has no weights of the same names."""
+    """The merged model is its base, in the precision of the merged one; None if it cannot be told: no weights of the same names, or no model."""
     answer = _function(_UNCHANGED)(out, base)
     return None if answer is None else bool(answer)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
@@ -11,6 +10,7 @@ import numpy as np
 from threespo_bench.contracts.engine import RolloutEngine, Sampling
 from threespo_bench.contracts.environment import Environment, Task
 from threespo_bench.rollout.batching import make_batch
+from threespo_bench.rollout.concurrency import together
 from threespo_bench.rollout.environment_workers import EnvironmentWorkers, in_step
 from threespo_bench.rollout.episode import Episode, PlayedTurn
 from threespo_bench.seeding import Streams
@@ -45,7 +45,7 @@ async def evaluate(
         ended()
         return turns
 
-    episodes = await asyncio.gather(*(play(task) for task in tasks))
+    episodes = await together(play(task) for task in tasks)
     verify(_some(episodes))
     by_kind: dict[str, list[bool]] = defaultdict(list)
     for task, turns in zip(tasks, episodes, strict=True):

@@ -22,7 +22,7 @@ class EmbeddedConfig:
         micro_batch_tokens: padded tokens of one training forward pass; bounds the memory, changes no result.
         max_context: tokens of prompt and response together; null takes the model's own limit.
         verify_log_probs: the largest difference between the sampler's and the learner's log-probability of a token that the first
-            update of a run accepts; null means 1e-4 in float32 and 0.25 in bfloat16.
+            update of a run accepts, and where the sampler is a server every update and evaluation; null means 1e-4 in float32 and 0.25 in bfloat16.
         max_staleness: the most policy versions by which a row of a batch may be older than the published weights (replay).
         value_tokens: for algorithms that need them, the tokens that stand for a high and for a low value, which are then never generated;
             null means the tokens of the bytes 0xFE and 0xFF of a byte-level tokenizer, which no text contains.

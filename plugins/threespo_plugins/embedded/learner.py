@@ -71,6 +71,7 @@ class EmbeddedLearner(Learner):
     def verify(self, turns: TurnBatch) -> None:
         """See :meth:`Learner.verify`."""
         if self._hand_over is not None:
+            checks.check_versions(turns, self._policy.version, self._policy.config.max_staleness)
             self._compare(turns, np.flatnonzero(turns.real))
 
     def refresh_reference(self) -> None:

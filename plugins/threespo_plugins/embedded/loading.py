@@ -11,6 +11,7 @@ from transformers.utils import logging as transformers_logging
 
 from threespo_bench.errors import DataError, EngineError
 from threespo_plugins.embedded.forward import sliding_window
+from threespo_plugins.messages import first_line
 from threespo_plugins.model_folder import check_tokenizer
 
 
@@ -24,7 +25,7 @@ def load_model(folder: Path, device: torch.device) -> PreTrainedModel:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     except (ValueError, OSError, KeyError) as error:
         raise DataError(
-            f"model folder {folder}: config.json cannot be used: {_first_line(error)}", fix="use a causal language model that this transformers version knows"
+            f"model folder {folder}: config.json cannot be used: {first_line(error)}", fix="use a causal language model that this transformers version knows"
         ) from error
     transformers_logging.disable_progress_bar()
     verbosity = transformers_logging.get_verbosity()
@@ -35,11 +36,11 @@ def load_model(folder: Path, device: torch.device) -> PreTrainedModel:
         )
     except (OSError, SafetensorError) as error:
         raise DataError(
-            f"model folder {folder}: weights cannot be read: {_first_line(error)}", fix="the folder needs model.safetensors (save_pretrained writes it)"
+            f"model folder {folder}: weights cannot be read: {first_line(error)}", fix="the folder needs model.safetensors (save_pretrained writes it)"
         ) from error
     except (ValueError, RuntimeError, ImportError) as error:
         raise DataError(
-            f"model folder {folder}: {type(config).__name__[:-6]} cannot be loaded as a causal language model: {_first_line(error)}",
+            f"model folder {folder}: {type(config).__name__[:-6]} cannot be loaded as a causal language model: {first_line(error)}",
             fix="use a causal language model that this transformers version knows, with the config.json that its weights were saved with",
         ) from error
     finally:
@@ -66,7 +67,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     try:
         tokenizer = loader.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # transformers raises whatever its tokenizer backends raise
-        raise DataError(f"model folder {folder} has no usable tokenizer: {_first_line(error)}", fix=advice) from error
+        raise DataError(f"model folder {folder} has no usable tokenizer: {first_line(error)}", fix=advice) from error
     if not getattr(tokenizer, "is_fast", False):
         raise DataError(f"model folder {folder} has no tokenizer.json", fix="convert the tokenizer to a fast one and save it there")
     if not tokenizer.chat_template:
@@ -99,8 +100,3 @@ def _check_folder(folder: Path) -> None:
         raise DataError(f"model folder {folder} does not exist", fix="give the path of a local Hugging Face folder")
     if not (folder / "config.json").is_file():
         raise DataError(f"model folder {folder} has no config.json", fix="give the folder that save_pretrained wrote")
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

@@ -51,7 +51,7 @@ def versions(python: str | None, distributions: Sequence[str], fix: str = "") ->
         reason = f"it did not answer within {_SECONDS} s" if isinstance(error, subprocess.TimeoutExpired) else str(error)
         raise UsageError(f"rollout.python={python} is no Python interpreter that works: {reason}", fix=fix) from error
     try:
-        found = json.loads(answer.stdout)
+        found = json.loads((answer.stdout.splitlines() or [""])[-1])  # a sitecustomize may have said something before
         return {name: found[name] for name in distributions}
     except (ValueError, LookupError, TypeError) as error:
         said = (answer.stderr.strip() or answer.stdout.strip()).splitlines()[-1:]

@@ -41,7 +41,7 @@ def check_ranks(folder: Path, name: str, ranks: int) -> dict[str, Any]:
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise StorageError(f"{folder} is not a usable checkpoint of the learner: {error}") from error
     if written != ranks:
-        fix = f"go on with engine.ranks x engine.nodes = {written}; threespo-bench merge makes a model of it that any number of ranks can play"
+        fix = f"engine.ranks x engine.nodes must be {written} (to resume a run, in its config.yaml); threespo-bench merge makes a model for any number"
         raise StorageError(f"{folder} was written by {written} rank{'s' * (written != 1)}, and there are {ranks} now", fix=fix)
     return state
 

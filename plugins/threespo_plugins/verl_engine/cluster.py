@@ -13,6 +13,7 @@ from typing import Any
 import ray
 
 from threespo_bench.errors import EngineError
+from threespo_plugins.messages import first_line
 from threespo_plugins.verl_engine.config import VerlConfig
 from threespo_plugins.verl_engine.requirements import START_CLUSTER
 
@@ -132,9 +133,3 @@ def quiet() -> Iterator[None]:
     """What verl and Ray print and warn of while they start is for their developers; a failure is an exception."""
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
         yield
-
-
-def first_line(error: BaseException) -> str:
-    """The message of an error in one line, or its type."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

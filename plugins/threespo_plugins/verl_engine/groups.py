@@ -12,7 +12,8 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 from tensordict import TensorDict
 
 from threespo_bench.errors import BenchError, EngineError
-from threespo_plugins.verl_engine.cluster import environment, first_line, quiet
+from threespo_plugins.messages import first_line
+from threespo_plugins.verl_engine.cluster import environment, quiet
 from threespo_plugins.verl_engine.config import VerlConfig
 
 RESUME = "continue the run with 'threespo-bench run --resume'"

@@ -73,6 +73,7 @@ class VerlLearner(Learner):
 
     def verify(self, turns: TurnBatch) -> None:
         """See :meth:`Learner.verify`."""
+        checks.check_versions(turns, self._policy.version, self._policy.config.max_staleness)
         self._compare(turns, np.flatnonzero(turns.real))
 
     def refresh_reference(self) -> None:

@@ -49,7 +49,7 @@ def merge_shards(folder: Path, out: Path, *, refuse_unchanged: bool = True) -> b
 
     Raises:
         DataError: verl is not there, or the policy is a LoRA adapter of unknown scale, or one that changes nothing.
-        EngineError: its merger failed, or wrote no model, or one that lacks weights.
+        EngineError: its merger failed, or wrote no model, or one that lacks weights or cannot be loaded.
     """
     command = [verl_python(), "-m", "verl.model_merger", "merge", "--backend", "fsdp", "--local_dir", str(folder / "actor"), "--target_dir", str(out)]
     variables = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
@@ -60,10 +60,13 @@ def merge_shards(folder: Path, out: Path, *, refuse_unchanged: bool = True) -> b
         raise EngineError(f"verl's merger failed on {folder / 'actor'}: {lines[-1] if lines else f'exit code {done.returncode}'}")
     if not (out / "config.json").is_file() or not any(out.glob("*.safetensors")):
         raise EngineError(f"verl's merger wrote no model to {out}", fix=f"run it yourself: {' '.join(command)}")
-    if missing := loading(out).missing:
-        raise EngineError(
-            f"the model that verl's merger wrote lacks {len(missing)} of its weights, first {missing[0]}", fix=f"run it yourself: {' '.join(command)}"
-        )
+    yourself = f"run it yourself: {' '.join(command)}"
+    try:
+        missing = loading(out).missing
+    except DataError as error:
+        raise EngineError(f"verl's merger wrote a model that cannot be loaded: {error}", fix=yourself) from error
+    if missing:
+        raise EngineError(f"the model that verl's merger wrote lacks {len(missing)} of its weights, first {missing[0]}", fix=yourself)
     if not (out / _ADAPTER).is_dir():
         return False
     if scale_is_lost(out / _ADAPTER):
@@ -77,7 +80,7 @@ def merge_shards(folder: Path, out: Path, *, refuse_unchanged: bool = True) -> b
 
 
 def unchanged(out: Path, base: Path) -> bool | None:
-    """Whether ``out`` has the weights of ``base``, in the precision of ``out``; None if no weight has one name in both.
+    """Whether ``out`` has the weights of ``base``, in the precision of ``out``; None if no weight has one name in both, or one cannot be loaded.
 
     A weight that only one of them has makes them different, unless no model of that architecture has it (nothing loads it), or it is a copy of another
     weight of the same folder: an output layer that is tied to the embedding is written by some programs and not by others.
@@ -93,7 +96,10 @@ def unchanged(out: Path, base: Path) -> bool | None:
             tensor = mine[name]()
             if not torch.equal(tensor, theirs[name]().to(tensor.dtype)):
                 return False
-        return not (_count(mine.keys() - theirs.keys(), mine, out) or _count(theirs.keys() - mine.keys(), theirs, base))
+        try:
+            return not (_count(mine.keys() - theirs.keys(), mine, out) or _count(theirs.keys() - mine.keys(), theirs, base))
+        except DataError:  # weights of an architecture that nobody here knows
+            return None
 
 
 def _count(only: Collection[str], tensors: Mapping[str, Callable[[], Any]], folder: Path) -> bool:

@@ -87,10 +87,10 @@ def _check_device(config: VerlConfig) -> None:
     address = os.environ.get("RAY_ADDRESS")
     if config.ray_address is None and address and not _in_ray():
         fix = "engine.ray_address=auto joins it; unset RAY_ADDRESS otherwise"
-        raise UsageError(f"RAY_ADDRESS={address} names a Ray cluster, but engine.ray_address=null starts one here", fix=fix)
+        raise EngineError(f"RAY_ADDRESS={address} names a Ray cluster, but engine.ray_address=null starts one here", fix=fix)
     if config.device == "cuda" and config.ray_address is None and config.nodes > 1 and not _in_ray():
         fix = "engine.ray_address=auto, or HOST:PORT of the cluster (docs/clusters.md)"
-        raise UsageError(f"engine.nodes={config.nodes} needs a Ray cluster of so many machines to join", fix=fix)
+        raise EngineError(f"engine.nodes={config.nodes} needs a Ray cluster of so many machines to join", fix=fix)
     if config.device == "cpu" and config.ray_address is None:
         cores = os.cpu_count() or 1
         if config.all_ranks > _RANKS_A_CORE * cores:

@@ -11,6 +11,7 @@ import numpy as np
 from threespo_bench.contracts.rollout import Completion, RolloutServer, ServedModel, Weights
 from threespo_bench.errors import EngineError
 from threespo_plugins.embedded.scheduler import BatchScheduler
+from threespo_plugins.messages import first_line
 from threespo_plugins.serving.labels import Labels
 from threespo_plugins.vllm_rollout import arguments
 from threespo_plugins.vllm_rollout.config import VllmConfig
@@ -44,7 +45,7 @@ class InProcess(RolloutServer):
 
             self._llm = LLM(**arguments.engine_arguments(self.config, self.model))
         except Exception as error:  # it raises whatever its parts raise
-            raise EngineError(f"vLLM does not start: {_first_line(error)}") from error
+            raise EngineError(f"vLLM does not start: {first_line(error)}") from error
         finally:  # the learner computes in this process too
             torch.set_num_threads(threads)
             torch.set_default_dtype(dtype)
@@ -60,7 +61,7 @@ class InProcess(RolloutServer):
         try:
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": for_vllm(weights, self.model.folder)})
         except Exception as error:
-            raise EngineError(f"vLLM refused the weights: {_first_line(error)}") from error
+            raise EngineError(f"vLLM refused the weights: {first_line(error)}") from error
         if not self._llm.reset_prefix_cache():
             raise EngineError("vLLM did not drop what it cached of older weights")
         self._engine.set_weight_version(self._labels.of(version))
@@ -82,7 +83,7 @@ class InProcess(RolloutServer):
         try:
             outputs = self._llm.generate(prompts, [SamplingParams(**sampling) for _, sampling in requests], use_tqdm=False)
         except Exception as error:
-            raise EngineError(f"vLLM failed: {_first_line(error)}") from error
+            raise EngineError(f"vLLM failed: {first_line(error)}") from error
         return [self._completion(output) for output in outputs]
 
     def _completion(self, output: Any) -> Completion:
@@ -95,7 +96,3 @@ class InProcess(RolloutServer):
             finished=answer.finish_reason == "stop",
             cached_tokens=output.num_cached_tokens or 0,
         )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

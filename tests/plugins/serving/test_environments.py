@@ -56,6 +56,10 @@ def test_a_program_that_answers_otherwise(tmp_path: Path, script: str, reason: s
     assert str(caught.value).endswith(reason) and "\n" not in str(caught.value) and caught.value.fix == "make one"
 
 
+def test_a_program_that_says_something_before(tmp_path: Path) -> None:
+    assert versions(write(tmp_path / "python", f'echo "Welcome to the cluster"; exec {sys.executable} "$@"'), ["pytest"]) == {"pytest": pytest.__version__}
+
+
 def test_a_program_that_cannot_be_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file or directory") as caught:
         versions(write(tmp_path / "python", "", str(tmp_path / "nothing")), ["pytest"], fix="make one")

@@ -90,7 +90,7 @@ def test_a_clone_of_verl_beside_the_one_that_is_installed(there, folder, tmp_pat
 def test_a_cluster_that_the_environment_names(there, folder, monkeypatch):
     """Ray would join it, although the options say that one is started."""
     monkeypatch.setenv("RAY_ADDRESS", "host:6379")
-    assert "RAY_ADDRESS=host:6379 names a Ray cluster" in refused(VerlConfig(), folder, kind=UsageError)
+    assert "RAY_ADDRESS=host:6379 names a Ray cluster" in refused(VerlConfig(), folder, kind=EngineError)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     assert "cannot join the Ray cluster auto, which is RAY_ADDRESS=127.0.0.1:1" in refused(VerlConfig(ray_address="auto"), folder, kind=EngineError)
     monkeypatch.setattr(requirements, "check_ray_address", lambda *_: None)
@@ -101,7 +101,7 @@ def test_a_cluster_that_the_environment_names(there, folder, monkeypatch):
 
 def test_several_nodes_need_a_cluster(there, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
-    assert "engine.nodes=2 needs a Ray cluster" in refused(replace(GPU, nodes=2), folder, kind=UsageError)
+    assert "engine.nodes=2 needs a Ray cluster" in refused(replace(GPU, nodes=2), folder, kind=EngineError)
     VerlEngine.check(replace(GPU, nodes=2, ray_address="auto"), folder, HF)
 
 
