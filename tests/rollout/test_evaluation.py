@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.rollout.players import Drawing, Knowing, Player, household
-from threespo_bench.contracts.engine import Sampling
+from threespo_bench.contracts.engine import Generation, Sampling
 from threespo_bench.contracts.environment import Step, Task
 from threespo_bench.errors import EngineError
 from threespo_bench.rollout.evaluation import evaluate
@@ -108,3 +108,26 @@ def test_turns_that_are_not_what_they_should_be_give_no_result() -> None:
     environment = household()
     with pytest.raises(EngineError, match="stale weights"):
         asyncio.run(evaluate(environment, Drawing(), environment.tasks("valid_unseen")[:2], Streams(0), SAMPLING, 2, verify=refuse))
+
+
+def test_an_error_in_one_episode_ends_the_others() -> None:
+    environment = household()
+    tasks = environment.tasks("valid_unseen")[:3]
+
+    class Failing(Drawing):
+        asked = 0
+
+        async def generate(self, *arguments: object, **more: object) -> Generation:
+            self.asked += 1
+            if self.asked == len(tasks):
+                raise EngineError("gone")
+            await asyncio.sleep(3600)
+            raise AssertionError
+
+    async def left() -> set[asyncio.Task[object]]:
+        before = asyncio.all_tasks()
+        with pytest.raises(EngineError, match="gone"):
+            await evaluate(environment, Failing(), tasks, Streams(0), SAMPLING, 2)
+        return asyncio.all_tasks() - before
+
+    assert asyncio.run(left()) == set()
