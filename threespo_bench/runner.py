@@ -184,7 +184,12 @@ class _Session:
         with StopRequest(self.say) as stop, self.watchdog:
             self.training.should_stop = lambda: stop.asked
             self.progress.start(self.training, self.store.path)
-            return asyncio.run(train(self.training))
+            return asyncio.run(self._loop(stop))
+
+    async def _loop(self, stop: StopRequest) -> bool:
+        """Train; once the user wants to stop at once, asyncio says nothing of the tasks that this interrupts."""
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None if stop.asked else loop.default_exception_handler(context))
+        return await train(self.training)
 
     def _start_tracker(self, resumed: bool) -> None:
         config, status = self.training.config, read_status(self.store.path)

@@ -8,6 +8,7 @@ from typing import Any
 
 from threespo_bench.errors import DataError
 
+_AGAIN = "copy or fetch the file again"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 
 
@@ -36,23 +37,26 @@ def check_model_folder(folder: Path) -> None:
 
 def check_weights(folder: Path) -> None:
     """Raises DataError if there are no weights in the folder, or a safetensors file is missing or damaged. Only headers are read."""
-    index, again = folder / "model.safetensors.index.json", "copy or fetch the file again"
-    if (folder / "model.safetensors").is_file():
-        files = [folder / "model.safetensors"]
-    elif index.is_file():
-        try:
-            files = [folder / name for name in sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))]
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise DataError(f"model folder {folder}: {index.name} cannot be read: {error}", fix=again) from error
-        if missing := [file.name for file in files if not file.is_file()]:
-            raise DataError(f"model folder {folder}: {index.name} names {missing[0]}, which is not there", fix=again)
-    elif any(folder.glob("pytorch_model*.bin")):
-        return
-    else:
-        raise DataError(f"model folder {folder} has no weights", fix="the folder needs model.safetensors (save_pretrained writes it)")
-    for file in files:
-        if reason := _damage(file):
-            raise DataError(f"model folder {folder}: {file.name} is damaged: {reason}", fix=again)
+    for name in ("model.safetensors", "pytorch_model.bin"):  # in the order in which transformers looks for them
+        index = folder / f"{name}.index.json"
+        files = [folder / name] if (folder / name).is_file() else _indexed(folder, index) if index.is_file() else []
+        for file in files:
+            if file.suffix == ".safetensors" and (reason := _damage(file)):
+                raise DataError(f"model folder {folder}: {file.name} is damaged: {reason}", fix=_AGAIN)
+        if files:
+            return
+    raise DataError(f"model folder {folder} has no weights", fix="the folder needs model.safetensors (save_pretrained writes it)")
+
+
+def _indexed(folder: Path, index: Path) -> list[Path]:
+    """The files that an index names. Raises DataError if it cannot be read, or one is missing."""
+    try:
+        files = [folder / name for name in sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise DataError(f"model folder {folder}: {index.name} cannot be read: {error}", fix=_AGAIN) from error
+    if missing := [file.name for file in files if not file.is_file()]:
+        raise DataError(f"model folder {folder}: {index.name} names {missing[0]}, which is not there", fix=_AGAIN)
+    return files
 
 
 def check_adapter(folder: Path) -> None:
@@ -61,15 +65,21 @@ def check_adapter(folder: Path) -> None:
     if not file.is_file() and not (folder / "adapter_model.bin").is_file():
         raise DataError(f"the adapter in {folder} has no weights", fix="name a folder that peft wrote, with adapter_model.safetensors")
     if file.is_file() and (reason := _damage(file)):
-        raise DataError(f"the adapter in {folder}: {file.name} is damaged: {reason}", fix="copy or fetch the file again")
+        raise DataError(f"the adapter in {folder}: {file.name} is damaged: {reason}", fix=_AGAIN)
 
 
 def check_tokenizer(folder: Path) -> None:
     """Raises DataError if there is no tokenizer, or one of its tokens has no row in the embedding: what ``tokenizer.json`` tells of that."""
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):  # transformers would make an empty one
         raise DataError(f"model folder {folder} has no tokenizer", fix=f"save one there: tokenizer.save_pretrained({str(folder)!r})")
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        return
     try:
-        tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        tokenizer = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"model folder {folder}: {file.name} cannot be read: {error}", fix=_AGAIN) from error
+    try:
         fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         known = tokenizer["model"]["vocab"]
         ids = [token["id"] for token in tokenizer.get("added_tokens") or ()]

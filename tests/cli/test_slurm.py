@@ -272,3 +272,21 @@ def test_an_engine_with_ray_joins_the_cluster_of_the_job(call, tmp_path):
     assert code == 0, err
     assert "engine=verl engine.ray_address=auto)" in out and "only the first" not in err
     assert "engine.ray_address=auto)" not in call("slurm", str(file), "--dry-run", "engine=verl", "engine.ray_address=host:6379")[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--gpus", "2", "engine.ranks=8"], "takes 8 GPUs (engine=verl), and the job has 1 node with 2 each"),
+        (["--gpus", "2", "--nodes", "2", "engine.nodes=4", "engine.ranks=2"], "takes 8 GPUs (engine=verl), and the job has 2 nodes with 2 each"),
+        (["engine.ranks=1"], "takes 1 GPU (engine=verl), and the job has none"),
+    ],
+)
+def test_a_job_with_too_few_gpus_for_a_run_is_refused(tmp_path, call, options, words):
+    file = tmp_path / "experiment.yaml"
+    file.write_text("algorithms: [grpo]\nseeds: 0\n")
+    verl = ["engine=verl", "engine.device=cuda"]
+    code, _, err = call("slurm", str(file), "--dry-run", *verl, *options)
+    assert code == 2 and words in err and "fix: --gpus" in err
+    assert call("slurm", str(file), "--dry-run", *verl, "--gpus", "4", "--nodes", "2", "engine.nodes=2", "engine.ranks=4")[0] == 0
+    assert call("slurm", str(file), "--dry-run", *verl, "--gres", "gpu:8", "engine.ranks=8")[0] == 0

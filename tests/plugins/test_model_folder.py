@@ -61,6 +61,11 @@ def test_whole_weights(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").unlink()
     (tmp_path / "pytorch_model.bin").touch()
     check_weights(tmp_path)  # nothing is known of it before it is read
+    (tmp_path / "pytorch_model.bin").rename(tmp_path / "pytorch_model-00001-of-00002.bin")
+    names = {"weight_map": {"v": "pytorch_model-00001-of-00002.bin", "w": "pytorch_model-00002-of-00002.bin"}}
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps(names))
+    with pytest.raises(DataError, match=r"pytorch_model.bin.index.json names pytorch_model-00002-of-00002.bin, which is not there"):
+        check_weights(tmp_path)
 
 
 def test_the_check_of_weights_reads_what_the_library_writes(tmp_path: Path) -> None:
@@ -119,7 +124,8 @@ def test_every_token_has_a_row_in_the_embedding(tmp_path: Path, vocabulary: obje
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0, "b": None}}}))
     check_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")
-    check_tokenizer(tmp_path)  # found out once it is loaded
+    with pytest.raises(DataError, match=r"tokenizer.json cannot be read"):
+        check_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(DataError, match="has no tokenizer"):
         check_tokenizer(tmp_path)

@@ -20,6 +20,7 @@ from threespo_bench.errors import StorageError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from threespo_bench.contracts.engine import Engine
     from threespo_bench.experiment import PlannedRun
     from threespo_bench.host import PluginHost
 
@@ -92,6 +93,7 @@ def command(context: click.Context, dry_run: bool, file: str, overrides: tuple[s
     host = load_host(context)
     asked = request(Options(words=(file, *overrides)), host)
     planned = asked.plan(host)
+    _check_gpus(planned, host, job)
     extra = _for_ray(asked, planned, host, job)
     folder = _folder(planned)
     scripts = render(job, asked.experiment, folder, ["compare", str(Path(file).resolve()), "--no-progress", *overrides, *extra])
@@ -114,6 +116,18 @@ def _check(job: Job, file: str) -> None:
         raise UsageError(f"--mig {job.mig}: is no MIG profile", fix="as nvidia-smi -L lists it, e.g. 1g.10gb, or full")
     if job.gres and job.gpus:
         raise UsageError("--gpus and --gres both say what GPUs a node gives", fix="leave one of them out")
+
+
+def _check_gpus(planned: Sequence[PlannedRun], host: PluginHost, job: Job) -> None:
+    """Raises UsageError if a run takes more GPUs than the whole job has; what ``--gres`` gives is not known here."""
+    have = job.nodes * job.gpus
+    for run in planned:
+        engine: type[Engine] = host.find("engines", run.config.engine.name).load()
+        need = engine.gpus(run.config.engine.options)
+        if need > have and not job.gres:
+            has = f"{job.nodes} node{'s' * (job.nodes != 1)} with {job.gpus} each" if job.gpus else "none"
+            fix = f"--gpus {-(-need // job.nodes)}, more --nodes, or fewer ranks of the engine"
+            raise UsageError(f"{run.name} takes {need} GPU{'s' * (need != 1)} (engine={run.config.engine.name}), and the job has {has}", fix=fix)
 
 
 def _for_ray(asked: Request, planned: Sequence[PlannedRun], host: PluginHost, job: Job) -> list[str]:

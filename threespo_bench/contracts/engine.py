@@ -198,6 +198,11 @@ class Engine(ABC):
             rollout.target.check(rollout.options, model)
 
     @classmethod
+    def gpus(cls, config: Any) -> int:
+        """GPUs that a run with these options takes at once, where it cannot do with fewer; 0 by default."""
+        return 0
+
+    @classmethod
     def check_checkpoint(cls, config: Any, folder: Path) -> None:
         """Before anything heavy starts: raises StorageError in one line if an engine with these options could not :meth:`Learner.load` this folder.
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
 import socket
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from typing import Any
@@ -15,6 +18,7 @@ from urllib.parse import urlsplit
 
 from threespo_bench.contracts.rollout import ServerGone
 from threespo_bench.errors import EngineError, UsageError
+from threespo_plugins.serving.pulse import LOOK, MISSES
 
 _CHUNK = 1 << 18
 
@@ -77,11 +81,14 @@ class JsonClient:
                 raise ServerGone(f"{self.url} does not answer: {error or type(error).__name__}") from error
         return _checked(answer, self.url, path)
 
-    def request_now(self, method: str, path: str, payload: Any = None, timeout: float | None = None) -> Answer:
-        """The same, blocking, over a connection of its own."""
-        connection = HTTPConnection(self._host, self._port, timeout=self._timeout if timeout is None else timeout)
+    def request_now(self, method: str, path: str, payload: Any = None, timeout: float | None = None, alive: Callable[[], bool] | None = None) -> Answer:
+        """The same, blocking, over a connection of its own. ``alive`` is asked while no answer comes; a server that is not is gone."""
+        timeout = self._timeout if timeout is None else timeout
+        connection = HTTPConnection(self._host, self._port, timeout=timeout)
         try:
             connection.request(method, self._path + path, None if payload is None else json.dumps(payload), self._headers)
+            if alive is not None:
+                self._wait(connection, path, timeout, alive)
             response = connection.getresponse()
             answer = Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, _parsed(response.read()))
         except TimeoutError as error:
@@ -91,6 +98,16 @@ class JsonClient:
         finally:
             connection.close()
         return _checked(answer, self.url, path)
+
+    def _wait(self, connection: HTTPConnection, path: str, timeout: float, alive: Callable[[], bool]) -> None:
+        """Return once something of the answer is there. Raises TimeoutError, or ServerGone."""
+        deadline, missed = time.monotonic() + timeout, 0
+        while not select.select([connection.sock], [], [], max(min(LOOK, deadline - time.monotonic()), 0.0))[0]:
+            if time.monotonic() >= deadline:
+                raise TimeoutError
+            missed = 0 if alive() else missed + 1
+            if missed == MISSES:
+                raise ServerGone(f"{self.url} does not answer {path}, and does not say that it is well")
 
     def answers(self, path: str, timeout: float = 2.0) -> bool:
         """A GET of ``path`` is answered without an error."""

@@ -8,7 +8,8 @@ import sys
 import tempfile
 import time
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from threespo_plugins.serving.config import ServerOptions
 from threespo_plugins.serving.http import JsonClient, StatusError
 from threespo_plugins.serving.labels import Labels
 from threespo_plugins.serving.process import ServerProcess, free_port
+from threespo_plugins.serving.pulse import Pulse
 from threespo_plugins.serving.weights import StoredWeights, WeightsFolder
 
 
@@ -37,6 +39,7 @@ class RemoteServer(RolloutServer):
         super().__init__(config, model)
         self._labels = Labels()
         self._folder: WeightsFolder | None = None
+        self._pulse = Pulse(self._alive, lambda: ServerGone(f"{self.title} does not answer, and does not say that it is well"))
 
     def publish(self, weights: Weights, version: int) -> None:
         """See :meth:`RolloutServer.publish`. Requests under way are given up, and :meth:`complete` asks them again."""
@@ -63,6 +66,10 @@ class RemoteServer(RolloutServer):
         """The server is there, and says that it is well."""
         return self._client.answers("/health", self.health_seconds)
 
+    def _alive(self) -> bool:
+        """It is there, as far as that can be told at any time: asked while an answer lets one wait. By default nothing is known against it."""
+        return True
+
     def _healthy(self) -> bool:
         """The engine is still alive after an answer that was an error."""
         return self._answers()
@@ -70,7 +77,7 @@ class RemoteServer(RolloutServer):
     async def _ask(self, path: str, payload: Any) -> Any:
         """The answer to a request beside others. Raises ServerGone if the engine died, and what :meth:`JsonClient.request` raises."""
         try:
-            return (await self._client.request("POST", path, payload)).body
+            return (await self._pulse.guard(self._client.request("POST", path, payload))).body
         except StatusError as error:
             if error.status >= 500 and not await asyncio.to_thread(self._healthy):
                 raise self._died(error) from error
@@ -79,7 +86,7 @@ class RemoteServer(RolloutServer):
     def _post(self, path: str, payload: Any = None) -> Any:
         """The same, blocking."""
         try:
-            return self._client.request_now("POST", path, payload).body
+            return self._client.request_now("POST", path, payload, alive=self._alive).body
         except StatusError as error:
             if error.status >= 500 and not self._healthy():
                 raise self._died(error) from error
@@ -195,6 +202,20 @@ class RunningServer(RemoteServer):
         """See :meth:`RolloutServer.close`. The server goes on, with the weights that it got last."""
         self._client.close()
         super().close()
+
+
+@contextmanager
+def resuming(resume: Callable[[], object]) -> Iterator[None]:
+    """Let a paused server go on at the end, unless it is gone; if that fails after an error, the first one counts, Ctrl-C among them."""
+    try:
+        yield
+    except ServerGone:
+        raise
+    except BaseException:
+        with suppress(EngineError):
+            resume()
+        raise
+    resume()
 
 
 def say(text: str) -> None:

@@ -20,7 +20,7 @@ from threespo_bench.errors import EngineError
 from threespo_plugins.serving import remote
 from threespo_plugins.serving.environments import interpreter
 from threespo_plugins.serving.http import JsonClient, StatusError
-from threespo_plugins.serving.remote import RemoteServer
+from threespo_plugins.serving.remote import RemoteServer, resuming
 from threespo_plugins.sglang_rollout import arguments
 from threespo_plugins.sglang_rollout.setup import check_server, resume
 
@@ -51,7 +51,7 @@ class _Server(RemoteServer):
 
     def _load(self, folder: Path, version: int) -> None:
         self._post("/pause_generation", {"mode": "abort"})
-        try:
+        with resuming(lambda: resume(self._client)):
             self._change("/update_weight_version", {"new_version": self._labels.none, "abort_all_requests": False})
             # The cache is dropped by a request of its own, which waits until nothing is under way; the update would fail or, in 0.5.12, end the server.
             update = {"model_path": str(folder), "load_format": "safetensors", "flush_cache": False, "weight_version": self._labels.of(version)}
@@ -64,8 +64,6 @@ class _Server(RemoteServer):
             label = self._label()
             if label != self._labels.of(version):
                 raise EngineError(f"SGLang reports weights {label} after version {version} was published")
-        finally:
-            resume(self._client)
 
     def _change(self, path: str, payload: dict[str, Any]) -> None:
         """Raises EngineError if the server says that it did not do it, by whatever status."""

@@ -48,6 +48,11 @@ class VerlEngine(Engine):
         requirements.check(config, model, rollout)
 
     @classmethod
+    def gpus(cls, config: VerlConfig) -> int:
+        """See :meth:`Engine.gpus`: one for each rank."""
+        return config.all_ranks if config.device == "cuda" else 0
+
+    @classmethod
     def check_checkpoint(cls, config: VerlConfig, folder: Path) -> None:
         """See :meth:`Engine.check_checkpoint`: shards fit the number of ranks that wrote them only."""
         checkpoint.check_ranks(folder, checkpoint.ACTOR, config.world_size)

@@ -33,7 +33,7 @@ def verl_python() -> str:
     if find_spec("verl") is None:
         raise DataError(
             "merging shards of verl needs verl, which is not installed here",
-            fix=f"pip install verl, or set {PYTHON_VARIABLE} to the python of an environment that has it",
+            fix=f"make an environment with it, scripts/verl_env.sh DIR, and set {PYTHON_VARIABLE}=DIR/bin/python",
         )
     return sys.executable
 

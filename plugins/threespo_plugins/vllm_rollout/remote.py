@@ -15,7 +15,7 @@ from threespo_plugins.model_folder import vocabulary_size
 from threespo_plugins.serving import remote
 from threespo_plugins.serving.environments import interpreter
 from threespo_plugins.serving.http import JsonClient, StatusError, served_model
-from threespo_plugins.serving.remote import RemoteServer
+from threespo_plugins.serving.remote import RemoteServer, resuming
 from threespo_plugins.vllm_rollout import arguments
 from threespo_plugins.vllm_rollout.config import VllmConfig
 from threespo_plugins.vllm_rollout.tensors import for_vllm
@@ -26,6 +26,7 @@ SERVER_OPTIONS = ("--enable-scale-out", "--enable-prompt-tokens-details")
 SERVER_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
 """The server takes new weights. Whoever reaches such a server can do so: it listens on this machine only."""
 _MODULE = "vllm.entrypoints.openai.api_server"
+_ALIVE = 10.0  # seconds that its web server may take on a busy machine
 _SETTLE = 5.0  # seconds in which a server whose engine died says so
 
 
@@ -50,7 +51,7 @@ class _Server(RemoteServer):
 
     def _load(self, folder: Path, version: int) -> None:
         self._post("/pause?mode=abort")
-        try:
+        with resuming(lambda: self._post("/resume")):
             self._post("/update_weight_version", {"new_version": self._labels.none})
             self._post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}})
             if not self._post("/reset_prefix_cache")["success"]:
@@ -59,8 +60,10 @@ class _Server(RemoteServer):
             label = self._client.request_now("GET", "/weight_info").body["weight_version"]
             if label != self._labels.of(version):
                 raise EngineError(f"vLLM reports weights {label} after version {version} was published")
-        finally:
-            self._post("/resume")
+
+    def _alive(self) -> bool:
+        """Its web server says that the engine lives, also while that is busy or paused. One whose engine died waits for its connections to close."""
+        return self._client.answers("/health", _ALIVE)
 
     def _healthy(self) -> bool:
         """It is well, or at least does not say within a few seconds that it is not."""
