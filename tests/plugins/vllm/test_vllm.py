@@ -16,7 +16,7 @@ import pytest
 
 from tests.plugins.embedded.conftest import write_model
 from tests.plugins.serving.real import check_weights_of_another_program, kill
-from threespo_bench.contracts.rollout import Rollout, ServedModel
+from threespo_bench.contracts.rollout import Rollout, ServedModel, ServerGone
 from threespo_bench.errors import EngineError
 from threespo_bench.testing import check_rollout_server
 from threespo_plugins.embedded.config import EmbeddedConfig
@@ -123,6 +123,35 @@ def test_another_model_is_refused(running: OwnServer, tmp_path: Path) -> None:
     folder = write_model(tmp_path / "other", "qwen2", vocabulary=380)
     with pytest.raises(EngineError, match="whose vocabulary is not of 380 tokens"):
         VllmRollout.check(VllmConfig(url=running._client.url), folder)
+
+
+def test_an_engine_that_dies_behind_its_web_server(vllm_python: str, served: ServedModel) -> None:
+    """The web server then waits for its connections to close and answers nothing: neither requests nor a publication may wait for it."""
+    endless = ServedModel(served.folder, "float32", "cpu", 1024, (), 0)
+    server = OwnServer(VllmConfig(python=vllm_python, startup_seconds=1800), endless)
+    server.start()
+
+    async def ask() -> list[BaseException]:
+        requests = [asyncio.ensure_future(server.complete(np.array([6, 7], np.int32), seed, 1.0, 1000)) for seed in range(8)]
+        await asyncio.sleep(1)
+        kill_engine(server)
+        return await asyncio.gather(*requests, return_exceptions=True)
+
+    try:
+        assert {type(error) for error in asyncio.run(asyncio.wait_for(ask(), 300))} == {ServerGone}
+        server.restart(StoredWeights(served.folder), 1)
+        kill_engine(server)
+        with pytest.raises(ServerGone):
+            server.publish(StoredWeights(served.folder), 2)
+    finally:
+        server.close()
+
+
+def kill_engine(server: OwnServer) -> None:
+    engines = [process for process in server.processes if b"EngineCore" in Path(f"/proc/{process}/cmdline").read_bytes()]
+    assert engines
+    for process in engines:
+        os.kill(process, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
