@@ -105,7 +105,7 @@ def test_a_sampler_that_was_right_before_has_old_weights(batch, bench):
     engine.learner.serve(lambda: None)
     engine.learner.update(turns, credit, *STEP)
     engine.publish()
-    with pytest.raises(EngineError, match="stale weights: .* version 0, but version 1 is published"):
+    with pytest.raises(EngineError, match=r"stale weights: .* version 0, but version 1 is published"):
         engine.learner.verify(turns)
     turns.policy_version[:] = 1
     with pytest.raises(EngineError, match="stale weights: the sampler names the newest policy version"):
