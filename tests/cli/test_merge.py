@@ -262,16 +262,21 @@ def test_shards_by_verl_itself(bench: Run, base: Path, tmp_path: Path) -> None:
     assert AutoTokenizer.from_pretrained(tmp_path / "merged").chat_template
 
 
-@pytest.mark.parametrize("place", ["", "actor"])
-def test_shards_are_handed_to_the_environment_that_has_verl(bench: Run, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    write_shards(base, tmp_path / "shards", 1.5)
+def merger_copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, base: Path, more: str = "") -> None:
+    """An environment whose verl, asked as verl is, writes the base, and does something more."""
     python = tmp_path / "python"
     python.write_text(
         f"#!{sys.executable}\nimport shutil, sys\nassert sys.argv[1:7] == ['-m', 'verl.model_merger', 'merge', '--backend', 'fsdp', '--local_dir'], sys.argv\n"
-        f"shutil.copytree({str(base)!r}, sys.argv[9], dirs_exist_ok=True)\n"
+        f"shutil.copytree({str(base)!r}, sys.argv[9], dirs_exist_ok=True)\n{more}\n"
     )
     python.chmod(0o755)
     monkeypatch.setenv("THREESPO_BENCH_VERL_PYTHON", str(python))
+
+
+@pytest.mark.parametrize("place", ["", "actor"])
+def test_shards_are_handed_to_the_environment_that_has_verl(bench: Run, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    write_shards(base, tmp_path / "shards", 1.5)
+    merger_copies(monkeypatch, tmp_path, base)
     code, _, err = bench("merge", tmp_path / "shards" / place, tmp_path / "merged")
     assert code == 0, err
     assert torch.equal(logits(tmp_path / "merged"), logits(base))
@@ -281,13 +286,7 @@ def test_shards_of_a_policy_with_adapters(bench: Run, base: Path, tmp_path: Path
     """verl's merger writes base and adapter apart."""
     write_shards(base, tmp_path / "shards", 1.5)
     expected = write_adapter(base, tmp_path / "adapter")
-    python = tmp_path / "python"
-    python.write_text(
-        f"#!{sys.executable}\nimport shutil, sys\nshutil.copytree({str(base)!r}, sys.argv[9], dirs_exist_ok=True)\n"
-        f"shutil.copytree({str(tmp_path / 'adapter')!r}, sys.argv[9] + '/lora_adapter')\n"
-    )
-    python.chmod(0o755)
-    monkeypatch.setenv("THREESPO_BENCH_VERL_PYTHON", str(python))
+    merger_copies(monkeypatch, tmp_path, base, f"shutil.copytree({str(tmp_path / 'adapter')!r}, sys.argv[9] + '/lora_adapter')")
     code, _, err = bench("merge", tmp_path / "shards", tmp_path / "merged")
     assert code == 0, err
     assert (logits(tmp_path / "merged") - expected).abs().max() < 1e-5
@@ -301,13 +300,7 @@ def test_shards_of_adapters_without_their_scale(bench: Run, base: Path, tmp_path
     write_adapter(base, tmp_path / "adapter")
     file = tmp_path / "adapter" / "adapter_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"lora_alpha": 0}))
-    python = tmp_path / "python"
-    python.write_text(
-        f"#!{sys.executable}\nimport shutil, sys\nshutil.copytree({str(base)!r}, sys.argv[9], dirs_exist_ok=True)\n"
-        f"shutil.copytree({str(tmp_path / 'adapter')!r}, sys.argv[9] + '/lora_adapter')\n"
-    )
-    python.chmod(0o755)
-    monkeypatch.setenv("THREESPO_BENCH_VERL_PYTHON", str(python))
+    merger_copies(monkeypatch, tmp_path, base, f"shutil.copytree({str(tmp_path / 'adapter')!r}, sys.argv[9] + '/lora_adapter')")
     for command in (["merge", tmp_path / "shards", tmp_path / "merged"], ["eval", tmp_path / "shards", "--seeds", "0", "--episodes", "1"]):
         code, _, err = bench(*command)
         assert code == 4 and "scale of the LoRA adapter is unknown" in err and "lora_train_meta.json" in err

@@ -9,137 +9,31 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.rollout.slow_worlds import (
     ForgetfulWorld,
     Gathering,
     Hopeless,
-    Hurrying,
-    MeetingWorld,
     OddError,
-    QuarrellingWorld,
     ReplayedSlowWorld,
     SlowConfig,
     SlowWorld,
     Unpicklable,
 )
-from tests.rollout.test_adaptive_tree import Told
-from tests.rollout.test_monte_carlo import Asking
-from tests.rollout.test_single_stream import Noting
-from threespo_bench.budget import Budget, Limits
+from tests.rollout.worker_plays import SAMPLERS, alive, collected, gone, iteration, play_grouped, told, workers_of
 from threespo_bench.contracts.engine import Sampling
-from threespo_bench.contracts.environment import Environment
 from threespo_bench.contracts.rollout import RolloutOptions
-from threespo_bench.contracts.sampler import RolloutContext
 from threespo_bench.errors import DataError, UsageError
-from threespo_bench.rollout.environment_workers import EnvironmentWorkers, in_step, start_workers
+from threespo_bench.rollout.environment_workers import start_workers
 from threespo_bench.rollout.episode import Episode
 from threespo_bench.rollout.evaluation import evaluate
-from threespo_bench.rollout.greedy_baseline import GreedyBaselineSampler
-from threespo_bench.rollout.grouped import GroupedSampler
-from threespo_bench.rollout.monte_carlo import MonteCarloSampler
 from threespo_bench.rollout.playing import begin, play, play_turn
-from threespo_bench.rollout.segment_tree import SegmentTreeSampler
 from threespo_bench.seeding import Streams
-from threespo_bench.turns import TurnBatch
-
-
-@contextmanager
-def workers_of(environment: Environment, count: int, timeout: float = 60.0) -> Iterator[EnvironmentWorkers | None]:
-    workers = start_workers(environment, RolloutOptions(environment_workers=count, environment_timeout=timeout))
-    try:
-        yield workers
-    finally:
-        if workers is not None:
-            processes = workers.processes
-            workers.close()
-            assert gone(processes, 0.5)
-
-
-class Ledger(Budget):
-    """Writes down what is charged, in its order."""
-
-    def __init__(self, limits: Limits) -> None:
-        super().__init__(limits)
-        self.charges: list[dict[str, int]] = []
-
-    def charge(self, **amounts: int) -> None:
-        super().charge(**amounts)
-        self.charges.append(amounts)
-
-
-def iteration(
-    environment: Environment, workers: EnvironmentWorkers | None, tasks: int = 4, engine: Gathering | None = None, env_steps: int = 100_000
-) -> RolloutContext:
-    budget, everything = Ledger(Limits(env_steps=env_steps)), environment.tasks("train")
-    engine = in_step(workers, engine or Gathering())
-    return RolloutContext(environment, engine, everything[:tasks], 0, Streams(0), budget, Sampling(), 6, "obs", pool=everything, workers=workers)
-
-
-def collected(batches: AsyncIterator[TurnBatch]) -> list[TurnBatch]:
-    """All batches of an iteration, at the end or the failure of which nothing is left running, and the event loop has nothing to complain of."""
-    complaints: list[dict[str, Any]] = []
-
-    async def collect() -> list[TurnBatch]:
-        asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
-        try:
-            return [turns async for turns in batches]
-        finally:
-            assert asyncio.all_tasks() == {asyncio.current_task()}, "something is still running"
-
-    try:
-        return asyncio.run(collect())
-    finally:
-        assert complaints == []
-
-
-def play_grouped(environment: Environment, workers: EnvironmentWorkers | None, group_size: int = 3) -> TurnBatch:
-    return collected(GroupedSampler(group_size).collect(iteration(environment, workers), None))[0]
-
-
-def told(turns: TurnBatch) -> list[tuple[Any, ...]]:
-    extras = turns.extras
-    columns = [turns.group_id, turns.traj_id, turns.step_id, turns.step_reward, turns.anchor_obs, *(extras[name] for name in sorted(extras))]
-    return list(zip(*(np.asarray(column).tolist() for column in columns), strict=True))
-
-
-def alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def gone(processes: list[int], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while any(map(alive, processes)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not any(map(alive, processes))
-
-
-class Varying(Told):
-    """Asks for none to four samples, whatever the state is."""
-
-    def samples(self, task_key: str, key: str, root: bool) -> int:
-        return 4 if root else int(key.split()[2]) % 5
-
-
-SAMPLERS = {
-    "grouped": lambda run: GroupedSampler(3).collect(run, None),
-    "greedy_baseline": lambda run: GreedyBaselineSampler(2).collect(run, None),
-    "segment_tree": lambda run: SegmentTreeSampler((2, 2, 2), 2).collect(run, None),
-    "monte_carlo": lambda run: Asking(MonteCarloSampler(2, 2)).collect(run),
-    "adaptive_tree": lambda run: Varying(search_key="place", env_steps_per_tree=20).collect(run),
-    "first_completed": lambda run: Noting(collection="first_completed", offline_rollouts=1).collect(run),
-}
 
 
 @pytest.mark.parametrize("kind", [SlowWorld, ReplayedSlowWorld])
@@ -157,81 +51,6 @@ def test_processes_give_the_same_experience_ask_for_the_same_batches_and_charge_
 
 
 # ---- the children of one state step at the same time
-
-
-def one_tree(environment: Environment, workers: EnvironmentWorkers | None, **more: Any) -> tuple[RolloutContext, AsyncIterator[TurnBatch]]:
-    run = iteration(environment, workers, tasks=1, engine=Hurrying(), **more)
-    return run, Told(4, search_key="place", env_steps_per_tree=20).collect(run)
-
-
-def test_children_of_one_state_step_at_the_same_time(tmp_path: Path) -> None:
-    environment = MeetingWorld(SlowConfig(notes=str(tmp_path)))
-    with workers_of(environment, 2) as workers:
-        _, waves = one_tree(environment, workers)
-        assert [len(turns) for turns in collected(waves)] == [4] * 5
-        assert {path.name for path in tmp_path.glob("step-*")} == {f"step-{process}" for process in workers.processes}
-
-
-@pytest.mark.parametrize("env_steps", [1, 5, 9, 100_000])
-def test_the_run_s_budget_ends_the_search_after_the_same_wave(env_steps: int) -> None:
-    environment, found = SlowWorld(SlowConfig(delay=0.002)), []
-    for count in (0, 2):
-        with workers_of(environment, count) as workers:
-            run, waves = one_tree(environment, workers, env_steps=env_steps)
-            found.append(([told(turns) for turns in collected(waves)], run.budget.charges))
-    assert found[0] == found[1]
-    assert len(found[0][1]) == min(4 * -(-env_steps // 4), 20)
-
-
-@pytest.mark.parametrize("kind", [SlowWorld, ReplayedSlowWorld])
-@pytest.mark.parametrize(("fault", "times"), [("exit", 2), ("hang", 1)])
-def test_a_crash_among_the_children_of_a_state_costs_nothing(tmp_path: Path, kind: type[SlowWorld], fault: str, times: int) -> None:
-    run, waves = one_tree(kind(SlowConfig()), None)
-    found = collected(waves)
-    whole, charges = [told(turns) for turns in found], run.budget.charges
-    command = found[2].extras["command"][1]  # of the second child of the third state
-    environment = kind(SlowConfig(fault=fault, fault_command=command, times=times, notes=str(tmp_path)))
-    with workers_of(environment, 2, timeout=5.0 if fault == "hang" else 60.0) as workers:
-        run, waves = one_tree(environment, workers)
-        assert ([told(turns) for turns in collected(waves)], run.budget.charges) == (whole, charges)
-        counts = workers.take_counts()
-        assert counts["environment/worker_crashes"] == times
-        assert times <= counts["environment/episodes_retried"] <= 2 * times, "at most the copies of the worker"
-
-
-def test_the_error_of_the_first_sample_is_raised_whichever_fails_first() -> None:
-    environment, found = QuarrellingWorld(SlowConfig()), []
-    for count in (0, 2):
-        with workers_of(environment, count) as workers:
-            run, waves = one_tree(environment, workers)
-            with pytest.raises(ValueError, match="a fails slow-00") as error:
-                collected(waves)
-            found.append((str(error.value), run.budget.charges))
-    assert found[0] == found[1] and len(found[0][1]) == 4
-
-
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_an_error_ends_all_that_goes_on_at_the_same_time(tmp_path: Path, name: str) -> None:
-    environment = SlowWorld(SlowConfig(fault="raise", fault_step=1, notes=str(tmp_path)))
-    with pytest.raises(ZeroDivisionError):
-        collected(SAMPLERS[name](iteration(environment, None)))
-
-
-def test_a_search_that_is_over_needs_its_copies_no_more() -> None:
-    class OneGivesUp(Told):
-        def samples(self, task_key: str, key: str, root: bool) -> int:
-            return 4 if root or task_key == "slow-01" else 0
-
-    environment, loads = SlowWorld(SlowConfig()), []
-    with workers_of(environment, 2) as workers:
-        run = iteration(environment, workers, tasks=2)
-
-        async def collect() -> None:
-            async for _ in OneGivesUp(search_key="place", env_steps_per_tree=12).collect(run):
-                loads.append([worker.load for worker in workers._workers])
-
-        asyncio.run(collect())
-    assert [sum(load) for load in loads] == [8, 4, 4]
 
 
 def test_evaluation_is_the_same_and_has_the_mean_score() -> None:
