@@ -7,6 +7,8 @@ import socket
 
 from threespo_bench.errors import EngineError
 
+LOGS = "look at Ray's own logs, in session_latest/logs under RAY_TMPDIR, by default /tmp/ray"
+"""The advice where Ray itself failed."""
 _SECONDS = 10.0
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """What a client of HTTP/2 says first, with empty settings (RFC 9113, 3.4). Ray's services speak gRPC, which is HTTP/2."""

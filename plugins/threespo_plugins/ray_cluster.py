@@ -9,6 +9,7 @@ import sys
 from functools import cache
 
 from threespo_bench.errors import EngineError
+from threespo_plugins.ray_address import check_ray_address
 
 _SECONDS = 12
 """A head that is there answers in one or two."""
@@ -32,6 +33,7 @@ def check_ray_cluster(address: str, fix: str) -> None:
 
     What was found to work is not tried again for the same address.
     """
+    check_ray_address(address, fix)
     _try(address, os.environ.get("RAY_ADDRESS"), fix)
 
 

@@ -15,7 +15,7 @@ from threespo_bench.devices import detect, environment_for, visible
 from threespo_bench.errors import EngineError, UsageError
 from threespo_bench.remote import carry_out
 from threespo_bench.remote_launcher import Ended, RemoteLauncher, explain
-from threespo_plugins.ray_address import check_ray_address
+from threespo_plugins.ray_address import LOGS
 from threespo_plugins.ray_cluster import check_ray_cluster
 
 _OWN_CLUSTER = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}  # the runs are what the machine is for; Ray's default gives way to all else
@@ -68,7 +68,6 @@ class RayLauncher(RemoteLauncher):
 
     def _connect(self) -> None:
         if self.config.address is not None:
-            check_ray_address(self.config.address, _START_CLUSTER)
             check_ray_cluster(self.config.address, _START_CLUSTER)
         quiet = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
         try:
@@ -82,9 +81,7 @@ class RayLauncher(RemoteLauncher):
             ray.init(address="local", include_dashboard=False, num_gpus=len(gpus), object_store_memory=_OBJECT_STORE_BYTES, **quiet)
         except Exception as error:
             where = f"the Ray cluster at {self.config.address} cannot be reached" if self.config.address else "Ray cannot be started on this machine"
-            raise EngineError(
-                f"{where}: {explain(error)}", fix=_START_CLUSTER if self.config.address else "look at the logs in /tmp/ray/session_latest/logs"
-            ) from error
+            raise EngineError(f"{where}: {explain(error)}", fix=_START_CLUSTER if self.config.address else LOGS) from error
 
     def _missing(self) -> str:
         """What no node of the cluster has enough of for one run."""

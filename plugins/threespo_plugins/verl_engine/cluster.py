@@ -14,6 +14,7 @@ import ray
 
 from threespo_bench.errors import EngineError
 from threespo_plugins.messages import first_line
+from threespo_plugins.ray_address import LOGS
 from threespo_plugins.verl_engine.config import VerlConfig
 from threespo_plugins.verl_engine.requirements import START_CLUSTER
 
@@ -96,7 +97,7 @@ def _init(config: VerlConfig) -> None:
     except Exception as error:  # Ray raises whatever its parts raise
         if config.ray_address is not None:
             raise EngineError(f"cannot join the Ray cluster {config.ray_address}: {first_line(error)}", fix=START_CLUSTER) from error
-        raise EngineError(f"cannot start Ray: {first_line(error)}", fix="look at the logs in /tmp/ray/session_latest/logs") from error
+        raise EngineError(f"cannot start Ray: {first_line(error)}", fix=LOGS) from error
 
 
 def _needed(config: VerlConfig) -> dict[str, int]:

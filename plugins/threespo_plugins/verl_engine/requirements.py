@@ -12,7 +12,6 @@ from threespo_bench import devices
 from threespo_bench.contracts.rollout import OwnSampling, Rollout
 from threespo_bench.errors import DataError, EngineError, UsageError
 from threespo_plugins.model_folder import check_model_folder, read_config
-from threespo_plugins.ray_address import check_ray_address
 from threespo_plugins.ray_cluster import check_ray_cluster
 from threespo_plugins.verl_engine.config import VERSION, VerlConfig
 
@@ -38,7 +37,6 @@ def check(config: VerlConfig, model: Path, rollout: Rollout) -> None:
     _check_model(config, model, rollout)
     check_model_folder(model)
     if config.ray_address is not None and not _in_ray():
-        check_ray_address(config.ray_address, START_CLUSTER)
         check_ray_cluster(config.ray_address, START_CLUSTER)
 
 

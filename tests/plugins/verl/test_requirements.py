@@ -11,6 +11,7 @@ import pytest
 
 from threespo_bench.contracts.rollout import OwnSampling, Rollout, RolloutOptions, RolloutServer
 from threespo_bench.errors import BenchError, DataError, EngineError, UsageError
+from threespo_plugins.ray_cluster import check_ray_cluster
 from threespo_plugins.verl_engine import requirements
 from threespo_plugins.verl_engine.config import VERSION, VerlConfig
 from threespo_plugins.verl_engine.engine import VerlEngine
@@ -91,9 +92,10 @@ def test_a_cluster_that_the_environment_names(there, folder, monkeypatch):
     """Ray would join it, although the options say that one is started."""
     monkeypatch.setenv("RAY_ADDRESS", "host:6379")
     assert "RAY_ADDRESS=host:6379 names a Ray cluster" in refused(VerlConfig(), folder, kind=EngineError)
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    assert "cannot join the Ray cluster auto, which is RAY_ADDRESS=127.0.0.1:1" in refused(VerlConfig(ray_address="auto"), folder, kind=EngineError)
-    monkeypatch.setattr(requirements, "check_ray_address", lambda *_: None)
+    with monkeypatch.context() as real:
+        real.setenv("RAY_ADDRESS", "127.0.0.1:1")
+        real.setattr(requirements, "check_ray_cluster", check_ray_cluster)
+        assert "cannot join the Ray cluster auto, which is RAY_ADDRESS=127.0.0.1:1" in refused(VerlConfig(ray_address="auto"), folder, kind=EngineError)
     VerlEngine.check(VerlConfig(ray_address="auto"), folder, HF)
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
     VerlEngine.check(VerlConfig(), folder, HF)  # a task of that cluster
@@ -112,12 +114,11 @@ def test_what_is_no_address_of_a_cluster(there, folder, address):
 
 def test_a_cluster_is_tried_before_ray_is_imported(there, folder, monkeypatch):
     tried = []
-    monkeypatch.setattr(requirements, "check_ray_address", lambda *told: tried.append(("address", *told)))
-    monkeypatch.setattr(requirements, "check_ray_cluster", lambda *told: tried.append(("cluster", *told)))
+    monkeypatch.setattr(requirements, "check_ray_cluster", lambda *told: tried.append(told))
     VerlEngine.check(VerlConfig(), folder, HF)
     assert not tried
     VerlEngine.check(VerlConfig(ray_address="head:6379"), folder, HF)
-    assert tried == [(kind, "head:6379", requirements.START_CLUSTER) for kind in ("address", "cluster")]
+    assert tried == [("head:6379", requirements.START_CLUSTER)]
 
 
 def test_gpus_are_those_that_nvidia_smi_lists(tmp_path, monkeypatch):
